@@ -1,0 +1,1 @@
+"""Where requests wait and how they are put together for an idle worker."""

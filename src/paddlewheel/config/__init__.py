@@ -1,0 +1,26 @@
+"""The settings: one tree, checked once at start, with the source of every value."""
+
+from paddlewheel.config.loading import LoadedSettings, load_settings
+from paddlewheel.config.settings import (
+    Batching,
+    JobSettings,
+    Limits,
+    ModelSettings,
+    PoolSettings,
+    ServerSettings,
+    Settings,
+    Telemetry,
+)
+
+__all__ = [
+    "Batching",
+    "JobSettings",
+    "Limits",
+    "LoadedSettings",
+    "ModelSettings",
+    "PoolSettings",
+    "ServerSettings",
+    "Settings",
+    "Telemetry",
+    "load_settings",
+]

@@ -1,0 +1,150 @@
+"""The settings tree. Every field has its unit in its name and is safe to leave out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Device = Annotated[str, Field(pattern=r"^(cpu|gpu:\d+)$")]
+
+
+def _data_home() -> Path:
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "paddlewheel"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class ServerSettings(_Section):
+    """Where the server listens and how it stops."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for every interface."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """HTTP port; 0 takes a free one."""
+    data_dir: Path = Field(default_factory=_data_home)
+    """Where jobs and caches are kept."""
+    drain_s: PositiveFloat = 30.0
+    """On SIGTERM, how long queued and running requests may take before they are dropped."""
+    drain_delay_s: Annotated[float, Field(ge=0)] = 0.0
+    """On SIGTERM, how long requests are still taken after readiness went false (for load balancers)."""
+    keep_alive_s: PositiveFloat = 75.0
+    """How long an idle connection is kept: longer than the 60 s of common proxies, so that they close first."""
+
+
+class Limits(_Section):
+    """What a request may cost at most; enforced before work is done."""
+
+    max_body_bytes: PositiveInt = 20_000_000
+    """Largest request body."""
+    max_pixels: PositiveInt = 50_000_000
+    """Largest picture, as width x height; rules every decoder."""
+    max_deadline_s: PositiveFloat = 600.0
+    """Longest deadline that a caller may ask for."""
+
+
+class PoolSettings(_Section):
+    """The worker processes of one device."""
+
+    device: Device = "cpu"
+    """`cpu` or `gpu:<id>`."""
+    workers: PositiveInt | Literal["auto"] = "auto"
+    """Number of processes; `auto` is one a core on a CPU (within the container's quota), one on a GPU."""
+    threads: PositiveInt | Literal["auto"] = "auto"
+    """Threads of a worker while the pool is busy; `auto` shares the cores out."""
+    elastic_threads: bool = True
+    """Let a request that is alone use every core (compiles each model twice)."""
+    memory_limit_mb: PositiveInt = 3072
+    """A worker over this resident size is replaced, without losing work."""
+    hang_timeout_s: PositiveFloat = 60.0
+    """A batch that runs longer is taken for a hang: its worker is killed."""
+    nice: Annotated[int, Field(ge=0, le=19)] = 5
+    """Niceness of workers, so that the front process answers while every core is busy."""
+
+
+class Batching(_Section):
+    """How a model's requests wait and are put together (Triton's names)."""
+
+    max_batch_size: PositiveInt = 8
+    """Most requests in a batch."""
+    preferred_batch_size: PositiveInt | None = None
+    """A batch of this size is ready at once."""
+    max_queue_delay_microseconds: Annotated[int, Field(ge=0)] = 0
+    """How long the head of the queue may wait for company while a worker is idle."""
+    max_queue_size: PositiveInt = 100
+    """Most waiting requests; one more is refused with 503."""
+    priority_levels: PositiveInt = 3
+    """Priorities 1 (highest) to this."""
+    default_timeout_microseconds: PositiveInt = 60_000_000
+    """Deadline of a request that names none."""
+
+
+class ModelSettings(_Section):
+    """One served model."""
+
+    pipeline: Literal["ocr", "tensor"] = "ocr"
+    """The code around the predictors."""
+    pack: Name | None = None
+    """A catalog pack to take the files from."""
+    engine: Literal["auto", "paddle", "openvino", "onnxruntime", "echo"] = "auto"
+    """`auto` is the fastest installed engine that loads the model's format on the pool's device."""
+    precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
+    """`auto` is bf16 on CPUs that have it, fp32 on others."""
+    pool: Name = "default"
+    """The pool whose workers hold this model."""
+    batching: Batching = Batching()
+    """Queue and batches."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Defaults for the pipeline's parameters of a call, under the same names."""
+    engine_options: dict[str, Any] = Field(default_factory=dict)
+    """Settings that only this engine knows; an unknown one is refused at load."""
+
+
+class JobSettings(_Section):
+    """Asynchronous calls."""
+
+    store: Literal["memory"] = "memory"
+    """Where jobs are kept."""
+    ttl_s: PositiveFloat = 3600.0
+    """How long a result can be fetched."""
+    max_jobs: PositiveInt = 10_000
+    """Most jobs kept, finished ones included; one more is refused with 503."""
+
+
+class Telemetry(_Section):
+    """What is said about the running server."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is written."""
+    log_format: Literal["auto", "console", "json"] = "auto"
+    """`auto` is for people on a terminal, JSON elsewhere."""
+    engine_logs: bool = False
+    """Let the engines' own log lines through."""
+
+
+class Settings(_Section):
+    """The whole tree."""
+
+    server: ServerSettings = ServerSettings()
+    limits: Limits = Limits()
+    models_dir: Path = Field(default_factory=lambda: _data_home() / "models")
+    """Where model packs are kept."""
+    strict: bool = False
+    """Exit at start if a model cannot be loaded, instead of serving the others while not ready."""
+    pool: dict[Name, PoolSettings] = Field(default_factory=lambda: {"default": PoolSettings()})
+    models: dict[Name, ModelSettings] = Field(default_factory=lambda: {"ocr": ModelSettings(pack="ppocrv6-small")})
+    jobs: JobSettings = JobSettings()
+    telemetry: Telemetry = Telemetry()
+
+    @model_validator(mode="after")
+    def _every_model_has_a_pool(self) -> Settings:
+        for name, model in self.models.items():
+            if model.pool not in self.pool:
+                known = ", ".join(sorted(self.pool))
+                raise ValueError(f"models.{name}.pool is '{model.pool}'; expected one of: {known}")
+        return self

@@ -1,0 +1,156 @@
+"""The values that travel from an edge to a worker and back: tensors, requests, responses.
+
+A tensor is kept in its wire form (datatype, shape, little-endian bytes), so that a request that arrives in binary is
+handed on to shared memory without being parsed, and the front process needs no engine. Pictures are tensors too: a
+``BYTES`` element that holds the encoded file.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from paddlewheel.errors import InvalidArgumentError
+
+Buffer = bytes | bytearray | memoryview
+
+BYTES = "BYTES"
+_DTYPES: Mapping[str, np.dtype[Any]] = {
+    "BOOL": np.dtype("?"),
+    **{f"INT{bits}": np.dtype(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
+}
+_DATATYPES = {dtype: name for name, dtype in _DTYPES.items()}
+DATATYPES = (*_DTYPES, BYTES)
+
+HIGHEST_PRIORITY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A named array in the wire form of the Open Inference Protocol.
+
+    `data` is row-major and little-endian; for ``BYTES`` each element is a 4-byte length followed by that many bytes.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: Buffer
+
+    @classmethod
+    def from_numpy(cls, name: str, array: npt.NDArray[Any]) -> Self:
+        """Return `array` as a tensor; its dtype must have a datatype name of the protocol."""
+        dtype = array.dtype.newbyteorder("<")
+        if dtype not in _DATATYPES:
+            raise InvalidArgumentError(
+                f"Tensor '{name}' has dtype {array.dtype}; expected one of {', '.join(_DTYPES)}."
+            )
+        data = np.ascontiguousarray(array, dtype=dtype)
+        return cls(name, _DATATYPES[dtype], array.shape, data.reshape(-1).view(np.uint8).data)
+
+    @classmethod
+    def from_elements(cls, name: str, elements: Sequence[bytes]) -> Self:
+        """Return a one-dimensional ``BYTES`` tensor of `elements`."""
+        parts: list[bytes] = []
+        for element in elements:
+            parts += (struct.pack("<I", len(element)), element)
+        return cls(name, BYTES, (len(elements),), b"".join(parts))
+
+    @classmethod
+    def from_strings(cls, name: str, strings: Iterable[str]) -> Self:
+        """Return a one-dimensional ``BYTES`` tensor of UTF-8 `strings`; lone surrogates are kept."""
+        return cls.from_elements(name, [text.encode("utf-8", "surrogatepass") for text in strings])
+
+    def numpy(self) -> npt.NDArray[Any]:
+        """Return the array (read-only, no copy); raises :class:`InvalidArgumentError` where bytes and shape differ."""
+        dtype = _DTYPES.get(self.datatype)
+        if dtype is None:
+            raise InvalidArgumentError(
+                f"Tensor '{self.name}' has datatype '{self.datatype}'; expected one of {', '.join(_DTYPES)}."
+            )
+        expected = math.prod(self.shape) * dtype.itemsize
+        if len(self.data) != expected:
+            raise InvalidArgumentError(
+                f"Tensor '{self.name}' of shape {list(self.shape)} and datatype {self.datatype} has {len(self.data)} "
+                f"bytes; expected {expected}."
+            )
+        array = np.frombuffer(self.data, dtype=dtype).reshape(self.shape)
+        array.flags.writeable = False
+        return array
+
+    def elements(self) -> list[memoryview]:
+        """Return the elements of a ``BYTES`` tensor (no copy); raises :class:`InvalidArgumentError` if malformed."""
+        if self.datatype != BYTES:
+            raise InvalidArgumentError(f"Tensor '{self.name}' has datatype {self.datatype}; expected BYTES.")
+        view, found, at = memoryview(self.data), [], 0
+        while at + 4 <= len(view):
+            (length,) = struct.unpack_from("<I", view, at)
+            at += 4 + length
+            found.append(view[at - length : at])
+        if at != len(view) or len(found) != math.prod(self.shape):
+            raise InvalidArgumentError(
+                f"Tensor '{self.name}' of shape {list(self.shape)} does not hold that many BYTES elements; expected a "
+                "4-byte little-endian length before each element."
+            )
+        return found
+
+    def strings(self) -> list[str]:
+        """Return the elements of a ``BYTES`` tensor as UTF-8 text."""
+        return [str(element, "utf-8", "surrogatepass") for element in self.elements()]
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceRequest:
+    """One call of one model.
+
+    `deadline` is a :func:`time.monotonic` instant in seconds (the clock is the same in every process of a machine);
+    None leaves it to the model's default. `priority` 1 is the highest.
+    """
+
+    id: str
+    model: str
+    inputs: tuple[Tensor, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    version: str | None = None
+    priority: int = HIGHEST_PRIORITY
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a pipeline returns for one request: tensors, values that are no tensors, and milliseconds by stage."""
+
+    outputs: tuple[Tensor, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    timing_ms: Mapping[str, float] = field(default_factory=dict)
+
+    def output(self, name: str) -> Tensor:
+        """Return the output called `name`; raises KeyError."""
+        for tensor in self.outputs:
+            if tensor.name == name:
+                return tensor
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceResponse:
+    """The answer to a request, and who gave it."""
+
+    request_id: str
+    model: str
+    version: str
+    answer: Answer
+
+
+def deadline_in(seconds: float) -> float:
+    """Return the deadline that lies `seconds` from now."""
+    return time.monotonic() + seconds

@@ -1,0 +1,1 @@
+"""OCR: detection, orientation, recognition, reading order."""
