@@ -7,12 +7,15 @@ an error). It may hold the network compiled for several thread counts; the calle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
 import numpy.typing as npt
+
+from paddlewheel.errors import InvalidArgumentError
 
 Format = Literal["onnx", "paddle", "pir", "none"]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -53,6 +56,11 @@ class TensorSpec:
     name: str
     datatype: str
     shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype that `datatype` names."""
+        return np.dtype(self.datatype.lower().replace("fp", "float"))
 
 
 class Predictor(Protocol):
@@ -96,6 +104,35 @@ class Engine(Protocol):
         """Return None if the library is installed and has `device`, else what is missing and how to get it."""
         ...
 
+    def preload(self) -> None:
+        """Import the library, so that processes forked from this one load networks at once."""
+        ...
+
     def load(self, files: ModelFiles, options: LoadOptions) -> Predictor:
         """Load a network; raises :class:`~paddlewheel.errors.ModelLoadError` naming file and remedy."""
         ...
+
+
+def check_inputs(expected: tuple[TensorSpec, ...], inputs: Arrays) -> None:
+    """Raise :class:`InvalidArgumentError` unless `inputs` are the `expected` ones, by name, dtype and shape.
+
+    The libraries are less strict: OpenVINO computes with the previous run's array where one is missing, and casts
+    silently.
+    """
+    names = {spec.name for spec in expected}
+    if inputs.keys() != names:
+        raise InvalidArgumentError(f"The network takes inputs {_listed(names)}; got {_listed(inputs)}.")
+    for spec in expected:
+        array = inputs[spec.name]
+        fits = array.ndim == len(spec.shape) and all(
+            wanted in (-1, given) for wanted, given in zip(spec.shape, array.shape, strict=True)
+        )
+        if not fits or array.dtype != spec.dtype:
+            raise InvalidArgumentError(
+                f"Input '{spec.name}' has shape {list(array.shape)} and dtype {array.dtype}; expected "
+                f"{list(spec.shape)} (-1 is any size) and {spec.dtype}."
+            )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names)) or "none"
