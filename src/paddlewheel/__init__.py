@@ -1,5 +1,3 @@
 """A self-hosted inference server for Paddle and ONNX models."""
 
-from importlib.metadata import version
-
-__version__ = version("paddlewheel")
+__version__ = "0.1.0"
