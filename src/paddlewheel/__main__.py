@@ -12,7 +12,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _status(number: int) -> int:
