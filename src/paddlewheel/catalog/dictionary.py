@@ -32,7 +32,7 @@ def entries_of(origin: Path) -> Sequence[str]:
         case ".onnx":
             entries: object = onnx_metadata(origin.read_bytes()).get("character", "").split("\n")
         case ".yml":
-            entries = yaml.safe_load(origin.read_text("utf-8"))["PostProcess"]["character_dict"]
+            entries = yaml.safe_load(origin.read_bytes())["PostProcess"]["character_dict"]
         case _:
             entries = _lines(origin)
     if not isinstance(entries, list):
@@ -50,7 +50,7 @@ def _lines(file: Path) -> list[str]:
 def onnx_metadata(model: bytes) -> dict[str, str]:
     """Return the `metadata_props` of a serialized ONNX model (field 14 of ModelProto: key 1, value 2)."""
     pairs = (dict(_chunks(memoryview(chunk))) for number, chunk in _chunks(memoryview(model)) if number == 14)
-    return {str(pair[1], "utf-8"): str(pair.get(2, b""), "utf-8") for pair in pairs}
+    return {str(pair.get(1, b""), "utf-8"): str(pair.get(2, b""), "utf-8") for pair in pairs}
 
 
 def _chunks(message: memoryview) -> Iterator[tuple[int, memoryview]]:

