@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from paddlewheel.engines import echo, openvino
+from paddlewheel.engines import echo, onnxruntime, openvino, paddle
 from paddlewheel.engines.model_files import check_files
 from paddlewheel.engines.predictor import Engine, Format, LoadOptions, ModelFiles, Predictor, TensorSpec
 from paddlewheel.errors import ModelLoadError
@@ -18,7 +18,7 @@ from paddlewheel.errors import ModelLoadError
 __all__ = ["Choice", "Format", "LoadOptions", "ModelFiles", "Predictor", "TensorSpec", "choose", "load", "preload"]
 
 # Fastest first; `auto` takes the first that reads the format and has the device. The echo comes only when asked for.
-_BY_SPEED: Final[tuple[Engine, ...]] = (openvino,)
+_BY_SPEED: Final[tuple[Engine, ...]] = (openvino, paddle, onnxruntime)
 _ENGINES: Final[Mapping[str, Engine]] = {engine.name: engine for engine in (*_BY_SPEED, echo)}
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddlewheel.errors import InvalidArgumentError
+from paddlewheel.inference import BYTES
 
 Format = Literal["onnx", "paddle", "pir", "none"]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -59,7 +60,9 @@ class TensorSpec:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype that `datatype` names."""
+        """The numpy dtype that `datatype` names; strings are objects."""
+        if self.datatype == BYTES:
+            return np.dtype(object)
         return np.dtype(self.datatype.lower().replace("fp", "float"))
 
 
@@ -111,6 +114,11 @@ class Engine(Protocol):
     def load(self, files: ModelFiles, options: LoadOptions) -> Predictor:
         """Load a network; raises :class:`~paddlewheel.errors.ModelLoadError` naming file and remedy."""
         ...
+
+
+def gpu_id(device: str) -> int:
+    """Return the number in ``gpu:<id>``."""
+    return int(device.removeprefix("gpu:"))
 
 
 def check_inputs(expected: tuple[TensorSpec, ...], inputs: Arrays) -> None:
