@@ -1,7 +1,8 @@
 """The entry point of the process: owns SIGTERM and SIGINT until a command takes them over.
 
 Importing the command line takes a moment. A signal in that moment ends the process at once, also as PID 1 of a
-container, where the kernel drops a signal that has no handler. Later ones unwind the command, so that it can tidy up.
+container, where the kernel drops a signal that has no handler: so nothing slow is imported here (`typing` is). Later
+signals unwind the command, so that it can tidy up.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -20,11 +20,11 @@ def _status(number: int) -> int:
     return 0 if sys.argv[1:2] == ["serve"] else 128 + number
 
 
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+def _leave(number: int, _frame: FrameType | None) -> None:
     os._exit(_status(number))
 
 
-def _unwind(number: int, _frame: FrameType | None) -> NoReturn:
+def _unwind(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(_status(number))
 
 
