@@ -87,7 +87,6 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_FIND_LINKS", f"http://127.0.0.1:{server.server_port}/")
     with ThreadPoolExecutor(1) as executor:

