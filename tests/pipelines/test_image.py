@@ -335,6 +335,11 @@ def test_a_bomb_costs_neither_memory_nor_time() -> None:
     assert process.memory_info().rss - before < 5_000_000
 
 
+def test_no_limit_but_ours_rules() -> None:
+    """Pillow's own limit, which would refuse a WebP or GIF below a raised one of ours, is off."""
+    assert Image.MAX_IMAGE_PIXELS is None
+
+
 def test_a_huge_bilevel_scan_works_when_the_limit_allows() -> None:
     """A page of 12000x16000 is refused at 50 and read at 250 megapixels, within twice the size of its result."""
     page = encoded(Image.new("1", (12_000, 16_000), 1), "PNG")

@@ -243,7 +243,7 @@ def _orientation(image: Image.Image) -> int:
     try:
         exif.load(image.info.get("exif", b""))
         return int(exif.get(ExifTag.Orientation, 1))
-    except Exception:  # noqa: BLE001 - damaged metadata of any kind must not fail the picture
+    except Exception:  # damaged metadata of any kind must not fail the picture
         return 1
 
 
