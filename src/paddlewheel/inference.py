@@ -22,14 +22,14 @@ from paddlewheel.errors import InvalidArgumentError
 Buffer = bytes | bytearray | memoryview
 
 BYTES = "BYTES"
-_DTYPES: Mapping[str, np.dtype[Any]] = {
+DTYPES: Mapping[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
     **{f"INT{bits}": np.dtype(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
     **{f"UINT{bits}": np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
     **{f"FP{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
 }
-_DATATYPES = {dtype: name for name, dtype in _DTYPES.items()}
-DATATYPES = (*_DTYPES, BYTES)
+_DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
+DATATYPES = (*DTYPES, BYTES)
 
 HIGHEST_PRIORITY = 1
 
@@ -51,9 +51,7 @@ class Tensor:
         """Return `array` as a tensor; its dtype must have a datatype name of the protocol."""
         dtype = array.dtype.newbyteorder("<")
         if dtype not in _DATATYPES:
-            raise InvalidArgumentError(
-                f"Tensor '{name}' has dtype {array.dtype}; expected one of {', '.join(_DTYPES)}."
-            )
+            raise InvalidArgumentError(f"Tensor '{name}' has dtype {array.dtype}; expected one of {', '.join(DTYPES)}.")
         data = np.ascontiguousarray(array, dtype=dtype)
         return cls(name, _DATATYPES[dtype], array.shape, data.reshape(-1).view(np.uint8).data)
 
@@ -72,10 +70,10 @@ class Tensor:
 
     def numpy(self) -> npt.NDArray[Any]:
         """Return the array (read-only, no copy); raises :class:`InvalidArgumentError` where bytes and shape differ."""
-        dtype = _DTYPES.get(self.datatype)
+        dtype = DTYPES.get(self.datatype)
         if dtype is None:
             raise InvalidArgumentError(
-                f"Tensor '{self.name}' has datatype '{self.datatype}'; expected one of {', '.join(_DTYPES)}."
+                f"Tensor '{self.name}' has datatype '{self.datatype}'; expected one of {', '.join(DTYPES)}."
             )
         expected = math.prod(self.shape) * dtype.itemsize
         if len(self.data) != expected:

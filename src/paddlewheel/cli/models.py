@@ -14,11 +14,10 @@ from typing import Annotated
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-from rich.progress import Progress as ProgressBars
 from rich.table import Table
 
-from paddlewheel.catalog import PACKS, Pack, PackFile, Progress, Step, find, get_pack, pull, verify
+from paddlewheel.catalog import PACKS, Pack, PackFile, find, get_pack, pull, verify
+from paddlewheel.cli.progress import shown
 from paddlewheel.config import load_settings
 from paddlewheel.engines import choose
 from paddlewheel.errors import ModelLoadError, PaddlewheelError
@@ -94,7 +93,7 @@ def pull_packs(names: Names, config: Config = None, models_dir: ModelsDir = None
     with _errors_in_one_line():
         folder = _folder(config, models_dir)
         for pack in [get_pack(name) for name in names]:
-            with _shown(pack.name) as progress:
+            with shown(pack.name) as progress:
                 installed = pull(pack, folder, progress)
             typer.echo(f"{pack.name}: ready, {_megabytes(pack.size)} in {installed.folder}")
 
@@ -169,38 +168,6 @@ def _echo_file(file: PackFile, member: str | None = None) -> None:
 
 def _megabytes(size: int) -> str:
     return f"{size / 1_000_000:.1f} MB"
-
-
-@contextmanager
-def _shown(name: str) -> Iterator[Progress]:
-    """Give a callback that draws a bar on a terminal, and elsewhere prints each new step once."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _printer(name)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(20), DownloadColumn(), TransferSpeedColumn())
-    with ProgressBars(*columns, console=console, transient=True) as bars:
-        task = bars.add_task(name, total=None)
-
-        def draw(step: Step) -> None:
-            if step.total is None:  # the bar stays as it is
-                bars.update(task, description=step.text)
-            else:
-                bars.update(task, description=step.text, completed=step.done, total=step.total)
-
-        yield draw
-
-
-def _printer(name: str) -> Progress:
-    last = ""
-
-    def say(step: Step) -> None:
-        nonlocal last
-        if step.text != last:
-            last = step.text
-            typer.echo(f"{name}: {step.text}", err=True)
-
-    return say
 
 
 def _echo_error(error: PaddlewheelError) -> None:

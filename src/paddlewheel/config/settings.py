@@ -44,6 +44,8 @@ class Limits(_Section):
     """Largest request body."""
     max_pixels: PositiveInt = 50_000_000
     """Largest picture, as width x height; rules every decoder."""
+    receive_timeout_s: PositiveFloat = 30.0
+    """How long a client may be silent while it sends a body."""
     max_deadline_s: PositiveFloat = 600.0
     """Longest deadline that a caller may ask for."""
 
@@ -112,6 +114,8 @@ class JobSettings(_Section):
     """Where jobs are kept."""
     ttl_s: PositiveFloat = 3600.0
     """How long a result can be fetched."""
+    deadline_s: PositiveFloat = 600.0
+    """How long a job may wait and run in all."""
     max_jobs: PositiveInt = 10_000
     """Most jobs kept, finished ones included; one more is refused with 503."""
 

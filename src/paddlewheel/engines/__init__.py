@@ -42,7 +42,7 @@ def choose(format: Format, device: str = "cpu", engine: str = "auto") -> Choice:
         obstacle = _obstacle(candidate, format, device)
         if obstacle is None:
             why = f"It is the fastest engine for {format} models on {device}"
-            return Choice(candidate.name, f"{why}{_after(passed_over)}.")
+            return Choice(candidate.name, f"{why}{_passed_over(passed_over)}.")
         passed_over.append(obstacle)
     raise ModelLoadError(f"No engine can load {format} models on {device}: {'; '.join(passed_over)}.")
 
@@ -75,5 +75,5 @@ def _obstacle(engine: Engine, format: Format, device: str) -> str | None:  # noq
     return engine.missing(device)
 
 
-def _after(passed_over: list[str]) -> str:
-    return f", after {'; '.join(passed_over)}" if passed_over else ""
+def _passed_over(obstacles: list[str]) -> str:
+    return f" ({'; '.join(obstacles)})" if obstacles else ""

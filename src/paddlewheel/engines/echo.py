@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from paddlewheel.engines.options import parse_options
 from paddlewheel.engines.predictor import Arrays, Format, LoadOptions, ModelFiles, TensorSpec, check_inputs
+from paddlewheel.errors import ModelLoadError
 
 name: Final = "echo"
 formats: Final[frozenset[Format]] = frozenset({"none"})
@@ -67,7 +68,10 @@ def preload() -> None:
 
 def load(files: ModelFiles, options: LoadOptions) -> EchoPredictor:  # noqa: ARG001  # an engine's signature
     """Return an echo; no file is read."""
-    return EchoPredictor(parse_options(name, Options, options.options))
+    settings = parse_options(name, Options, options.options)
+    if len(settings.outputs) != len(settings.ports):
+        raise ModelLoadError(f"Engine 'echo' has {len(settings.outputs)} outputs for {len(settings.ports)} ports.")
+    return EchoPredictor(settings)
 
 
 class EchoPredictor:

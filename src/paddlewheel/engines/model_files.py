@@ -16,6 +16,8 @@ from paddlewheel.engines.paddle_files import parameter_shapes, read_program
 from paddlewheel.engines.predictor import Format, ModelFiles
 from paddlewheel.errors import ModelLoadError
 
+_ONNX_GRAPH: Final = 7
+"""Number of the field `graph` in ONNX's ModelProto."""
 _REMEDY: Final = "pull or copy the model again"
 
 
@@ -27,15 +29,19 @@ def check_files(files: ModelFiles) -> None:
 def _check_onnx(files: ModelFiles) -> None:
     _check_present(files.model)
     with files.model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        view = memoryview(content)
+        fault = _onnx_fault(content)
+    if fault is not None:
+        raise _damaged(files.model, "an ONNX model", fault)
+
+
+def _onnx_fault(content: mmap.mmap) -> str | None:
+    """Return what is wrong with a model's outer message; as text, for an error would keep the mapping alive."""
+    with memoryview(content) as view:
         try:
-            found = [number for number, value in protobuf.fields(view) if number == 7 and not isinstance(value, int)]
+            graphs = sum(number == _ONNX_GRAPH for number, _ in protobuf.fields(view))
         except ValueError as error:
-            raise _damaged(files.model, "an ONNX model", str(error)) from error
-        finally:
-            view.release()
-    if not found:
-        raise _damaged(files.model, "an ONNX model", "it holds no graph")
+            return str(error)
+    return None if graphs else "it holds no graph"
 
 
 def _check_paddle(files: ModelFiles) -> None:

@@ -70,6 +70,8 @@ def _tensor(content: mmap.mmap, at: int) -> tuple[tuple[int, ...], int]:
     if (version, levels, tensor_version) != (0, 0, 0) or not 0 < size < 4096:
         raise ValueError(f"no tensor starts at byte {at}")
     at += header.size
+    if at + size > len(content):
+        raise ValueError(f"it ends at byte {len(content)}, within a tensor's description")
     description = memoryview(content[at : at + size])
     kind, shape = protobuf.integers(description, 1), tuple(protobuf.integers(description, 2))
     if len(kind) != 1 or kind[0] not in _ITEM_SIZES or any(side < 0 for side in shape):

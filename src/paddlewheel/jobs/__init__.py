@@ -1,1 +1,7 @@
 """Asynchronous calls: the states of a job, the stores that keep it, the runner that executes it."""
+
+from paddlewheel.jobs.job import Job, Status
+from paddlewheel.jobs.runner import JobRunner
+from paddlewheel.jobs.store import JobStore, MemoryJobStore
+
+__all__ = ["Job", "JobRunner", "JobStore", "MemoryJobStore", "Status"]

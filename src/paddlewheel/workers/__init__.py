@@ -1,1 +1,17 @@
 """Worker processes: the loop in the child, the channel to it, the pool that keeps them alive."""
+
+from paddlewheel.workers.child import Setup
+from paddlewheel.workers.cores import available_cores, thread_counts
+from paddlewheel.workers.pool import ModelState, ProcessPool
+from paddlewheel.workers.process import WorkerEndedError, WorkerProcess, prepare_fork_server
+
+__all__ = [
+    "ModelState",
+    "ProcessPool",
+    "Setup",
+    "WorkerEndedError",
+    "WorkerProcess",
+    "available_cores",
+    "prepare_fork_server",
+    "thread_counts",
+]

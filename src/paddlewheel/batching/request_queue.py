@@ -1,0 +1,132 @@
+"""Where the requests of one model wait: bounded, by priority, first in first out within a priority.
+
+A queued request owns the future of its answer. Whoever waits for that future may leave at any time: the request is
+then taken out at once if it still waits, and the worker is told if it runs. Nothing here knows workers or starts work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from paddlewheel.errors import InvalidArgumentError, ResourceExhaustedError
+from paddlewheel.inference import HIGHEST_PRIORITY, Answer, InferenceRequest
+
+
+@dataclass(slots=True, eq=False)
+class QueuedRequest:
+    """A request, from admission to its answer."""
+
+    request: InferenceRequest
+    bucket: Hashable
+    """Only requests of one bucket share a batch."""
+    enqueued_at: float
+    """On the monotonic clock, in seconds."""
+    answer: asyncio.Future[Answer]
+    dispatched_at: float | None = None
+    crashes: int = 0
+    """Workers that ended while they ran it; from the first on it runs alone."""
+    _leave: Callable[[], None] | None = field(default=None)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it must not share a batch."""
+        return self.crashes > 0
+
+    def on_leave(self, leave: Callable[[], None]) -> None:
+        """Choose what :meth:`leave` does: the queue and the scheduler hand the request on with this."""
+        self._leave = leave
+
+    def leave(self) -> None:
+        """Nobody waits for the answer any more."""
+        if not self.answer.done():
+            self.answer.cancel()
+            if self._leave is not None:
+                self._leave()
+
+
+class RequestQueue:
+    """The waiting requests of one model."""
+
+    def __init__(self, model: str, *, max_size: int, priority_levels: int) -> None:
+        self.model = model
+        self.max_size = max_size
+        self._levels: list[OrderedDict[QueuedRequest, None]] = [OrderedDict() for _ in range(priority_levels)]
+
+    def __len__(self) -> int:
+        """Return the number of waiting requests."""
+        return sum(map(len, self._levels))
+
+    def put(self, queued: QueuedRequest, retry_after_s: float) -> None:
+        """Admit a request; raises :class:`ResourceExhaustedError` with `retry_after_s` when the queue is full."""
+        level = self._level(queued)
+        if len(self) >= self.max_size:
+            raise ResourceExhaustedError(
+                f"The queue of model '{self.model}' is full ({self.max_size} waiting).", retry_after_s=retry_after_s
+            )
+        level[queued] = None
+        queued.on_leave(lambda: self.remove(queued))
+
+    def put_back(self, queued: QueuedRequest) -> None:
+        """Put a request that was taken back to the front of its priority; its place was never given away."""
+        level = self._level(queued)
+        level[queued] = None
+        level.move_to_end(queued, last=False)
+        queued.on_leave(lambda: self.remove(queued))
+
+    def remove(self, queued: QueuedRequest) -> None:
+        """Take out a request that nobody waits for, if it is still here."""
+        self._level(queued).pop(queued, None)
+
+    def head(self) -> QueuedRequest | None:
+        """Return the request that is next: the oldest of the highest priority."""
+        return next((queued for level in self._levels for queued in level), None)
+
+    def take(self, limit: int, now: float) -> list[QueuedRequest]:
+        """Take the next batch: the head and up to `limit` - 1 more of its bucket, in order.
+
+        Requests whose deadline has passed, or whose caller has left, are dropped on the way.
+        """
+        batch: list[QueuedRequest] = []
+        for level in self._levels:
+            for queued in list(level):
+                if _unwanted(queued, now):
+                    del level[queued]
+                elif not batch or _may_share(batch[0], queued):
+                    del level[queued]
+                    batch.append(queued)
+                    if queued.alone or len(batch) >= limit:
+                        return batch
+        return batch
+
+    def waiting_like(self, head: QueuedRequest, limit: int) -> int:
+        """Return how many requests, up to `limit`, a batch that starts with `head` could have now."""
+        if head.alone:
+            return 1
+        count = 0
+        for level in self._levels:
+            for queued in level:
+                count += queued is head or _may_share(head, queued)
+                if count >= limit:
+                    return count
+        return count
+
+    def _level(self, queued: QueuedRequest) -> OrderedDict[QueuedRequest, None]:
+        priority = queued.request.priority
+        if not HIGHEST_PRIORITY <= priority <= len(self._levels):
+            raise InvalidArgumentError(
+                f"Priority {priority} is out of range for model '{self.model}'; expected {HIGHEST_PRIORITY} (highest) "
+                f"to {len(self._levels)}."
+            )
+        return self._levels[priority - HIGHEST_PRIORITY]
+
+
+def _unwanted(queued: QueuedRequest, now: float) -> bool:
+    deadline = queued.request.deadline
+    return queued.answer.done() or (deadline is not None and deadline <= now)
+
+
+def _may_share(head: QueuedRequest, other: QueuedRequest) -> bool:
+    return not (head.alone or other.alone) and head.bucket == other.bucket

@@ -1,0 +1,83 @@
+"""``paddlewheel serve``: run the server, and say in a few lines what it serves and where."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from paddlewheel import __version__
+from paddlewheel.cli.progress import shown
+from paddlewheel.cli.settings import ConfigFile, Overrides, errors_in_one_line, read_settings
+from paddlewheel.config import Settings
+from paddlewheel.server import serve as run_server
+from paddlewheel.server import take_port
+from paddlewheel.service import Service
+from paddlewheel.telemetry.logs import configure_logs
+from paddlewheel.workers import available_cores
+
+
+def serve(
+    config: ConfigFile = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.")] = None,
+    workers: Annotated[str | None, typer.Option(help="Worker processes: a number, or auto.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or gpu:<id>.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Serve the configured models (by default, OCR)."""
+    console = Console(stderr=True)
+    flags = {
+        "--host": ("server.host", host),
+        "--port": ("server.port", port),
+        "--workers": ("pool.default.workers", workers),
+        "--device": ("pool.default.device", device),
+    }
+    with errors_in_one_line():
+        settings = read_settings(config, overrides, flags).settings
+        configure_logs(settings.telemetry.log_level, settings.telemetry.log_format)
+        listener = take_port(settings.server.host, settings.server.port)
+        address = listener.getsockname()[:2]
+        console.print(f"[bold]paddlewheel {__version__}[/] is starting on http://{_host(*address)}", highlight=False)
+        with ExitStack() as bars:
+
+            def on_ready(service: Service) -> None:
+                bars.close()
+                _summarise(console, service, address)
+
+            progress = bars.enter_context(shown("models"))
+            status = uvloop.run(run_server(settings, listener, on_ready=on_ready, progress=progress))
+    raise typer.Exit(status)
+
+
+def _host(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _summarise(console: Console, service: Service, address: tuple[str, int]) -> None:
+    """Print what is served: models with engine and precision, workers, cores, addresses."""
+    settings: Settings = service.settings
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, state in service.states().items():
+        spec = state.spec
+        what = "; ".join(f"{part} {value}" for part, value in state.description.items())
+        table.add_row("model", f"[bold]{name}[/]", spec.version, spec.engine, what)
+    for name, error in service.failures.items():
+        table.add_row("[red]failed[/]", f"[bold]{name}[/]", error.detail)
+    console.print(table, highlight=False)
+    for name, pool in service.pools().items():
+        threads = f"{pool.threads[0]} thread{'s' * (pool.threads[0] > 1)} each"
+        alone = f", {pool.threads[-1]} for a request that is alone" if len(pool.threads) > 1 else ""
+        device = settings.pool[name].device
+        console.print(
+            f"pool   {name}: {pool.workers} workers on {device}, {available_cores()} cores, {threads}{alone}",
+            highlight=False,
+        )
+    base = f"http://{_host(*address)}"
+    console.print(f"ready  {base}    docs {base}/docs    metrics {base}/metrics", highlight=False)
+    if not service.ready:
+        console.print("[red]Not every model could be loaded: /readyz stays at 503.[/]", highlight=False)

@@ -1,0 +1,27 @@
+"""Puts the HTTP edge together: routes, errors, and the layer around them."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from paddlewheel import __version__
+from paddlewheel.http import health, ocr, problems, v2
+from paddlewheel.http.context import RequestContext
+from paddlewheel.jobs import JobRunner
+from paddlewheel.service import Service
+
+_DESCRIPTION = "Inference for Paddle and ONNX models, at once or as jobs, with OCR built in."
+
+
+def create_app(service: Service, jobs: JobRunner) -> ASGIApp:
+    """Return the application in front of `service` and `jobs`."""
+    app = FastAPI(title="paddlewheel", version=__version__, description=_DESCRIPTION)
+    problems.install(app)
+    if ocr.MODEL in service.settings.models:
+        app.include_router(ocr.routes(service, jobs))
+    app.include_router(v2.routes(service))
+    app.include_router(health.routes(service, jobs))
+    return RequestContext(
+        app, limits=service.settings.limits, metrics=service.metrics, draining=lambda: service.draining
+    )

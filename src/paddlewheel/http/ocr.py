@@ -1,0 +1,113 @@
+"""``/ocr``: a picture in, its lines of text out, at once or later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from paddlewheel.errors import ErrorRecord
+from paddlewheel.http.calls import deadline_of, unless_caller_leaves
+from paddlewheel.http.pictures import read_picture
+from paddlewheel.http.problems import recorded_problem
+from paddlewheel.http.schemas import PICTURE_BODY, PROBLEMS, OcrPage, PendingCall, SubmittedCall
+from paddlewheel.inference import InferenceRequest, InferenceResponse, Tensor, deadline_in
+from paddlewheel.jobs import JobRunner
+from paddlewheel.jobs.job import new_job_id
+from paddlewheel.service import Service
+
+MODEL: Final = "ocr"
+_MODE: Final = "full"
+_POLL_AFTER_S: Final = 1
+
+
+def routes(service: Service, jobs: JobRunner) -> APIRouter:
+    """Return the routes of OCR."""
+    router = APIRouter(tags=["OCR"])
+    limits = service.settings.limits
+
+    @router.post(
+        "/ocr",
+        summary="Read the text in a picture",
+        response_model=OcrPage,
+        responses=PROBLEMS,
+        openapi_extra=PICTURE_BODY,
+    )
+    async def recognise(request: Request) -> Response:
+        picture, parameters = await read_picture(request, limits)
+        call = _call(request.state.request_id, picture, parameters, deadline_of(request, limits))
+        response = await unless_caller_leaves(request, service.infer(call))
+        return _json(page_body(response))
+
+    @router.post(
+        "/ocr/async",
+        summary="Read the text in a picture, later",
+        status_code=202,
+        response_model=SubmittedCall,
+        responses=PROBLEMS,
+        openapi_extra=PICTURE_BODY,
+    )
+    async def submit(request: Request) -> Response:
+        picture, parameters = await read_picture(request, limits)
+        deadline = deadline_of(request, limits) or deadline_in(service.settings.jobs.deadline_s)
+        job = await jobs.submit(_call(new_job_id(time.time()), picture, parameters, deadline))
+        url = f"/ocr/result/{job.id}"
+        body = {"request_id": job.id, "status": "submitted", "status_url": url}
+        return _json(body, 202, {"Location": url, "Retry-After": str(_POLL_AFTER_S)})
+
+    @router.get(
+        "/ocr/result/{request_id}",
+        summary="Fetch the result of a later call",
+        response_model=OcrPage,
+        responses=PROBLEMS | {202: {"model": PendingCall}},
+    )
+    async def result(request_id: str, request: Request) -> Response:
+        job = await jobs.get(request_id)
+        if job.response is not None:
+            return _json(page_body(job.response))
+        if job.error is not None:
+            return recorded_problem(ErrorRecord(job.error.kind, job.error.detail), request.scope)
+        return _json({"request_id": job.id, "status": job.status}, 202, {"Retry-After": str(_POLL_AFTER_S)})
+
+    return router
+
+
+def _call(request_id: str, picture: bytes, parameters: Mapping[str, Any], deadline: float | None) -> InferenceRequest:
+    image = Tensor.from_elements("image", [picture])
+    return InferenceRequest(request_id, MODEL, (image,), parameters, deadline=deadline)
+
+
+def page_body(response: InferenceResponse) -> dict[str, Any]:
+    """Return the answer of the OCR pipeline in the shape of ``POST /ocr``."""
+    answer = response.answer
+    texts = answer.output("text").strings()
+    scores = answer.output("score").numpy().tolist()
+    boxes = answer.output("box").numpy().tolist()
+    angles = answer.output("angle").numpy().tolist()
+    lines: list[dict[str, Any]] = [
+        {"text": text, "score": round(score, 4), "angle": angle}
+        for text, score, angle in zip(texts, scores, angles, strict=True)
+    ]
+    # Without boxes (`text_only`) there is nothing to put in.
+    for line, box in zip(lines, boxes, strict=False):
+        line["box"] = box
+    return {
+        "request_id": response.request_id,
+        "model": response.model,
+        "version": response.version,
+        "mode": _MODE,
+        "cached": False,
+        **answer.parameters,
+        "text": "\n".join(texts),
+        "lines": lines,
+        "timing_ms": dict(answer.timing_ms),
+    }
+
+
+def _json(body: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(body), status, headers, "application/json; charset=utf-8")

@@ -1,0 +1,34 @@
+"""uvicorn's HTTP protocol, made to notice at once that a client has hung up.
+
+uvicorn stops reading a connection on which a second request arrived before the first was answered, so it does not
+see the client leave until then, and it tells only the newest request. Here a few such requests are read ahead, and
+every one of them hears of the end of the connection.
+"""
+
+from __future__ import annotations
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+_MOST_READ_AHEAD = 8
+
+
+class WatchfulProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    _open: tuple[RequestResponseCycle, ...] = ()
+
+    def on_headers_complete(self) -> None:
+        """Begin a request; keep reading while only a few wait behind it."""
+        super().on_headers_complete()
+        self._open = (*(cycle for cycle in self._open if not cycle.response_complete), self.cycle)
+        if 0 < len(self.pipeline) <= _MOST_READ_AHEAD:
+            self.flow.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell every request of this connection that its client has gone."""
+        self.pipeline.clear()
+        for cycle in self._open:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+            cycle.message_event.set()
+        super().connection_lost(exc)

@@ -1,0 +1,62 @@
+"""Turns the settings of a model into what workers need to load it: a real engine, and files that are on disk."""
+
+from __future__ import annotations
+
+from paddlewheel import catalog, engines
+from paddlewheel.config import ModelSettings, Settings
+from paddlewheel.errors import ModelLoadError
+from paddlewheel.pipelines import ModelSpec
+from paddlewheel.workers import available_cores, thread_counts
+
+ECHO_VERSION = "1"
+
+
+def _silent(_: catalog.Step) -> None:
+    """Report no progress."""
+
+
+def resolve(name: str, settings: Settings, progress: catalog.Progress = _silent) -> ModelSpec:
+    """Return the spec of the model called `name`, after pulling its pack if it is not there.
+
+    Blocks while it downloads. Raises :class:`ModelLoadError` or :class:`ConfigurationError` with the remedy.
+    """
+    model = settings.models[name]
+    pool = settings.pool[model.pool]
+    engine, folder, version = _echo(name, model) if model.engine == "echo" else _pack(name, settings, progress)
+    return ModelSpec(
+        name=name,
+        version=version,
+        pipeline=model.pipeline,
+        engine=engine,
+        folder=folder,
+        device=pool.device,
+        precision=model.precision,
+        threads=thread_counts(pool, available_cores()),
+        max_pixels=settings.limits.max_pixels,
+        options=model.options,
+        engine_options=model.engine_options,
+        engine_logs=settings.telemetry.engine_logs,
+    )
+
+
+def _echo(name: str, model: ModelSettings) -> tuple[str, None, str]:
+    if model.pipeline != "tensor":
+        raise ModelLoadError(f"Model '{name}': the echo engine goes with pipeline = \"tensor\".")
+    return engines.choose("none", engine="echo").name, None, ECHO_VERSION
+
+
+def _pack(name: str, settings: Settings, progress: catalog.Progress) -> tuple[str, str, str]:
+    model = settings.models[name]
+    if model.pack is None or model.pipeline != "ocr":
+        known = ", ".join(catalog.PACKS)
+        raise ModelLoadError(f"Model '{name}' needs pipeline = \"ocr\" and a pack: one of {known}.")
+    pack = catalog.get_pack(model.pack)
+    device = settings.pool[model.pool].device
+    names = {engines.choose(each, device, model.engine).name for each in pack.formats}
+    if len(names) > 1:
+        raise ModelLoadError(f"Pack '{pack.name}' has several formats ({', '.join(pack.formats)}); set its engine.")
+    try:
+        installed = catalog.find(settings.models_dir, pack.name)
+    except ModelLoadError:
+        installed = catalog.pull(pack, settings.models_dir, progress)
+    return names.pop(), str(installed.folder), pack.name

@@ -1,0 +1,144 @@
+"""The composition root: builds service, jobs and edge from the settings; owns the order of start, drain and stop.
+
+start   take the port ─ serve HTTP (alive, not ready) ─ pull packs, start workers, load, warm up ─ ready
+stop    SIGTERM ─ not ready ─ finish what was taken, refuse the rest ─ close connections ─ stop workers ─ exit 0
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import structlog
+import uvicorn
+
+from paddlewheel import catalog
+from paddlewheel.config import Settings
+from paddlewheel.errors import ConfigurationError, PaddlewheelError
+from paddlewheel.http.app import create_app
+from paddlewheel.http.protocol import WatchfulProtocol
+from paddlewheel.jobs import JobRunner, MemoryJobStore
+from paddlewheel.service import Service
+from paddlewheel.telemetry.metrics import Metrics
+
+_CLOSE_CONNECTIONS_S = 2
+_BACKLOG = 2048
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class _Edge(uvicorn.Server):
+    """uvicorn without its signal handlers: when to stop is decided here."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def take_port(host: str, port: int) -> socket.socket:
+    """Return a listening socket; raises :class:`ConfigurationError` naming the port if it cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(
+            f"Cannot listen on {host} port {port}: {error.strerror or error}. "
+            "Stop what uses it, or choose another with --port (0 takes a free one)."
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+async def serve(
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    on_ready: Callable[[Service], None] = lambda _: None,
+    progress: catalog.Progress = lambda _: None,
+) -> int:
+    """Serve until SIGTERM or SIGINT and return the exit status.
+
+    `on_ready` is called once every model is loaded or has failed; `progress` hears of packs being pulled.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with Service(settings, Metrics()) as service:
+        jobs = JobRunner(service, MemoryJobStore(settings.jobs.max_jobs), settings.jobs)
+        async with jobs:
+            edge = _edge(settings, service, jobs)
+            serving = asyncio.create_task(edge.serve(sockets=[listener]))
+            loading = asyncio.create_task(_load(service, progress, on_ready))
+            status = await _until_stopped(service, stop, loading)
+            loading.cancel()
+            await _drain(service, settings)
+            edge.should_exit = True
+            await serving
+    return status
+
+
+def _edge(settings: Settings, service: Service, jobs: JobRunner) -> _Edge:
+    config = uvicorn.Config(
+        create_app(service, jobs),
+        http=WatchfulProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=round(settings.server.keep_alive_s),
+        timeout_graceful_shutdown=_CLOSE_CONNECTIONS_S,
+    )
+    return _Edge(config)
+
+
+async def _load(service: Service, progress: catalog.Progress, on_ready: Callable[[Service], None]) -> None:
+    await service.load(progress)
+    if service.settings.strict and service.failures:
+        raise next(iter(service.failures.values()))
+    on_ready(service)
+
+
+async def _until_stopped(service: Service, stop: asyncio.Event, loading: asyncio.Task[None]) -> int:
+    """Wait for a signal (0), for a start that failed, or for workers that keep failing (1)."""
+    signalled, broken = asyncio.create_task(stop.wait()), asyncio.create_task(service.broken.wait())
+    try:
+        await asyncio.wait({signalled, broken, loading}, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done() and not loading.cancelled() and loading.exception() is not None:
+            _explain(loading.exception())
+            return 1
+        await asyncio.wait({signalled, broken}, return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            return 0
+        _log.critical("workers keep failing to start; giving up")
+        return 1
+    finally:
+        signalled.cancel()
+        broken.cancel()
+
+
+def _explain(error: BaseException | None) -> None:
+    if isinstance(error, PaddlewheelError):
+        _log.critical("the server does not start", reason=error.detail)
+    else:
+        _log.critical("the server does not start", exc_info=error)
+
+
+async def _drain(service: Service, settings: Settings) -> None:
+    """Finish what was taken, within the grace period."""
+    server = settings.server
+    _log.info("draining", grace_s=server.drain_s)
+    service.draining = True
+    if server.drain_delay_s:
+        await asyncio.sleep(server.drain_delay_s)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(server.drain_s):
+            await service.drain()

@@ -1,0 +1,123 @@
+"""The loop of a worker process: take a command from the front process, do it, report.
+
+The process is forked from a fork server that has the engine libraries imported, so it starts in milliseconds. It runs
+one batch at a time on one thread (engines use more of their own). It ends when the front process closes the socket,
+and the kernel ends it if the fork server dies: no worker outlives its server. Signals are the front's business: on
+SIGTERM it drains, and workers have to be there for that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from paddlewheel import pipelines
+from paddlewheel.errors import InternalError, PaddlewheelError
+from paddlewheel.pipelines.pipeline import Item, Outcome, Pipeline
+from paddlewheel.telemetry.logs import configure_logs
+from paddlewheel.workers import frames
+from paddlewheel.workers.arena import Arena
+
+_PR_SET_PDEATHSIG = 1
+_log = structlog.stdlib.get_logger("paddlewheel.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker process sets up before it takes commands."""
+
+    nice: int = 0
+    log_level: str = "info"
+    log_format: str = "auto"
+
+
+def main(channel: socket.socket, arena_bytes: int, setup: Setup) -> None:
+    """Serve the front process at the other end of `channel` until it hangs up."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.nice(setup.nice)
+    configure_logs(setup.log_level, setup.log_format)
+    _, descriptors, _, _ = socket.recv_fds(channel, 1, 2)
+    requests, responses = (Arena(descriptor, arena_bytes) for descriptor in descriptors)
+    worker = _Worker(requests, responses)
+    with channel.makefile("rb") as stream:
+        while header := stream.read(frames.LENGTH.size):
+            command = frames.decode_command(stream.read(*frames.LENGTH.unpack(header)))
+            channel.sendall(frames.encode(worker.obey(command)))
+
+
+class _Worker:
+    def __init__(self, requests: Arena, responses: Arena) -> None:
+        self._requests = requests
+        self._responses = responses
+        self._pipelines: dict[str, Pipeline] = {}
+
+    def obey(self, command: frames.Command) -> frames.Report:
+        if isinstance(command, frames.Load):
+            return self._load(command)
+        return self._run(command)
+
+    def _load(self, command: frames.Load) -> frames.Report:
+        spec = command.spec
+        try:
+            pipeline = pipelines.build(spec)
+            pipeline.warm_up()
+        except PaddlewheelError as error:
+            return frames.Failed(error.record())
+        except Exception:  # a fault of ours, or of an engine: the worker lives on
+            _log.exception("model cannot be loaded", model=spec.name)
+            return frames.Failed(InternalError(f"Model '{spec.name}' cannot be loaded; see the log.").record())
+        self._pipelines[spec.name] = pipeline
+        return frames.Loaded(pipeline.describe())
+
+    def _run(self, command: frames.Run) -> frames.Done:
+        items = [
+            Item(
+                item.request_id,
+                frames.unstow(item.inputs, self._requests, copy=False),
+                item.parameters,
+                item.deadline,
+                partial(self._requests.abandoned, index),
+            )
+            for index, item in enumerate(command.items)
+        ]
+        outcomes = run_each_at_worst(self._pipelines[command.model], items, command.threads)
+        self._responses.reset()
+        return frames.Done(tuple(frames.frame_outcome(each, self._responses) for each in outcomes), _resident_bytes())
+
+
+def run_each_at_worst(pipeline: Pipeline, items: Sequence[Item], threads: int) -> list[Outcome]:
+    """Run `items` as one batch; if that fails as a whole, run them one by one, so that only the guilty one fails."""
+    try:
+        return _run_batch(pipeline, items, threads)
+    except Exception as error:  # whatever a model raises is its own failure
+        if len(items) == 1:
+            return [_outcome_of(error, items[0])]
+    return [outcome for item in items for outcome in run_each_at_worst(pipeline, [item], threads)]
+
+
+def _run_batch(pipeline: Pipeline, items: Sequence[Item], threads: int) -> list[Outcome]:
+    outcomes = pipeline.run(items, threads)
+    if len(outcomes) != len(items):
+        raise RuntimeError(f"{type(pipeline).__name__} returned {len(outcomes)} outcomes for {len(items)} items")
+    return outcomes
+
+
+def _outcome_of(error: Exception, item: Item) -> PaddlewheelError:
+    if isinstance(error, PaddlewheelError):
+        return error
+    _log.error("request failed in the model", request_id=item.request_id, exc_info=error)
+    return InternalError("The model failed on this request; the server's log has the reason under its request id.")
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 (read after every batch: no Path object)
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,155 @@
+"""One worker process, seen from the front: start it, load models, run a batch, notice when it ends.
+
+A batch is one round trip: tensors into the request arena, a frame over the socket, a frame back, tensors copied out of
+the response arena. A process that ends or takes too long raises :class:`WorkerEndedError`; what becomes of its batch
+is the scheduler's decision, and what becomes of its place is the pool's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.process import BaseProcess
+from typing import Literal
+
+from paddlewheel.errors import from_record
+from paddlewheel.inference import InferenceRequest
+from paddlewheel.pipelines.pipeline import Outcome
+from paddlewheel.pipelines.spec import ModelSpec
+from paddlewheel.workers import child, frames, preload
+from paddlewheel.workers.arena import Arena
+
+ARENA_BYTES = 1 << 30
+EndReason = Literal["crash", "hang", "memory", "stop"]
+
+_context = multiprocessing.get_context("forkserver")
+# Starting a process talks to the fork server and blocks; one thread keeps the starts in order.
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="start-worker")
+
+
+class WorkerEndedError(Exception):
+    """The process ended, or was killed because it hung, before it reported."""
+
+
+def prepare_fork_server(engines: Iterable[str]) -> None:
+    """Choose the engines that the fork server imports; call it before the first worker starts."""
+    os.environ[preload.ENGINES_VARIABLE] = " ".join(sorted(set(engines)))
+    _context.set_forkserver_preload([preload.__name__])
+
+
+class WorkerProcess:
+    """A worker. It does one thing at a time: its owner awaits a call before it makes the next."""
+
+    def __init__(self, setup: child.Setup, *, hang_timeout_s: float, on_end: Callable[[], None]) -> None:
+        self._setup = setup
+        self._hang_timeout_s = hang_timeout_s
+        self._on_end = on_end
+        self.models: set[str] = set()
+        self.rss_bytes = 0
+        self.ended = asyncio.Event()
+        self.end_reason: EndReason = "crash"
+        self._report: asyncio.Future[frames.Report] | None = None
+        self._listener: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Fork the process and open the channel to it."""
+        ours, theirs = socket.socketpair()
+        self._requests, self._responses = Arena.create(ARENA_BYTES), Arena.create(ARENA_BYTES)
+        with theirs:
+            arguments = (theirs, self._requests.capacity, self._setup)
+            self._process: BaseProcess = _context.Process(target=child.main, args=arguments, daemon=True)
+            await asyncio.get_running_loop().run_in_executor(_starter, self._process.start)
+        socket.send_fds(ours, [b"\0"], [self._requests.descriptor, self._responses.descriptor])
+        self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        self._listener = asyncio.create_task(self._listen())
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    async def load(self, spec: ModelSpec, timeout_s: float) -> dict[str, str]:
+        """Load and warm up a model; returns its description, raises its own :class:`PaddlewheelError`."""
+        report = await self._call(frames.Load(spec), timeout_s)
+        if isinstance(report, frames.Failed):
+            raise from_record(report.error)
+        assert isinstance(report, frames.Loaded)
+        self.models.add(spec.name)
+        return report.description
+
+    async def run(self, model: str, batch: Sequence[InferenceRequest], threads: int) -> list[Outcome]:
+        """Run `batch` and return an outcome for each request, in order."""
+        self._requests.reset()
+        items = tuple(
+            frames.ItemFrame(each.id, frames.stow(each.inputs, self._requests), dict(each.parameters), each.deadline)
+            for each in batch
+        )
+        report = await self._call(frames.Run(model, threads, items), self._hang_timeout_s)
+        assert isinstance(report, frames.Done)
+        self.rss_bytes = report.rss_bytes
+        return [frames.read_outcome(each, self._responses) for each in report.outcomes]
+
+    def abandon(self, index: int) -> None:
+        """Tell the worker that nobody waits for item `index` of the running batch."""
+        if not self.ended.is_set():
+            self._requests.abandon(index)
+
+    def kill(self, reason: EndReason) -> None:
+        """End the process at once; a call that is under way raises :class:`WorkerEndedError`."""
+        self.end_reason = reason
+        if self._listener is not None:
+            self._process.kill()
+
+    async def stop(self) -> None:
+        """Hang up, so that the process ends after what it does now, and wait until it has."""
+        self.end_reason = "stop"
+        if self._listener is not None:
+            self._writer.close()
+            await self._listener
+
+    async def _call(self, command: frames.Command, timeout_s: float) -> frames.Report:
+        if self.ended.is_set():
+            raise WorkerEndedError(f"Worker {self.pid} has ended.")
+        report: asyncio.Future[frames.Report] = asyncio.get_running_loop().create_future()
+        self._report = report
+        self._writer.write(frames.encode(command))
+        try:
+            done, _ = await asyncio.wait([report], timeout=timeout_s)
+            if not done:
+                self.kill("hang")
+            return await report
+        finally:
+            report.cancel()
+
+    async def _listen(self) -> None:
+        """Hand reports to the call that waits for one; when the process ends, clear up after it."""
+        try:
+            while True:
+                (length,) = frames.LENGTH.unpack(await self._reader.readexactly(frames.LENGTH.size))
+                report = frames.decode_report(await self._reader.readexactly(length))
+                if self._report is not None and not self._report.done():
+                    self._report.set_result(report)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        self._writer.close()
+        await asyncio.to_thread(self._process.join)
+        self._requests.close()
+        self._responses.close()
+        self.ended.set()
+        self._on_end()
+        if self._report is not None and not self._report.done():
+            self._report.set_exception(WorkerEndedError(f"Worker {self.pid} ended: {self._describe_end()}."))
+
+    def _describe_end(self) -> str:
+        if self.end_reason == "hang":
+            return f"it was killed because it did not report within {self._hang_timeout_s:g} s"
+        status = self._process.exitcode
+        if status is not None and status < 0:
+            return f"it was killed by {signal.Signals(-status).name}"
+        return f"it exited with status {status}"
