@@ -112,7 +112,7 @@ def make_pack(index: Index) -> Callable[..., Pack]:
             name: PackFile(name, len(content), hashlib.sha256(content).hexdigest()) for name, content in files.items()
         }
         names = list(files)
-        shared_out = {"alpha": names} if wheels == 1 else {"alpha": names[:2], "beta": names[2:]}
+        shared_out = {"alpha": names} if wheels == 1 else {"alpha": names[2:], "beta": names[:2]}
         for package, names in shared_out.items():
             index.add(package, {f"{package}/{name}": files[name] for name in names}, compression)
         return Pack(

