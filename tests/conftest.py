@@ -1,0 +1,98 @@
+"""Fixtures that more than one part of the tests needs: model packs, and real servers in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+from waiting import wait_for
+
+REPOSITORY = Path(__file__).parent.parent
+_START_TIMEOUT_S = 90
+
+
+@pytest.fixture(scope="session")
+def models_dir() -> Path:
+    """Return the folder of model packs that the tests share."""
+    return Path(os.environ.get("PADDLEWHEEL_MODELS_DIR", REPOSITORY / ".models"))
+
+
+@dataclass
+class RunningServer:
+    """A ``paddlewheel serve`` process."""
+
+    process: subprocess.Popen[str]
+    url: str
+    log: Path
+    client: httpx2.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Open a client with time-outs that no healthy server reaches."""
+        self.client = httpx2.Client(base_url=self.url, timeout=60)
+
+    def wait_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
+        """Wait until /readyz says yes."""
+        wait_for(lambda: self.client.get("/readyz").status_code == 200, timeout_s, f"ready: {self.log.read_text()}")
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the worker processes: the children of the fork server."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        return [each for each in family if each.parent().pid != self.process.pid]
+
+    def metric(self, series: str) -> float:
+        """Return the value of a series, written as in the text format; 0 if it is not there."""
+        text = self.client.get("/metrics").text
+        found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
+    def stop(self, timeout_s: float = 40) -> int:
+        """Send SIGTERM and return the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+
+StartServer = Callable[..., RunningServer]
+
+
+@pytest.fixture(scope="session")
+def start_server(tmp_path_factory: pytest.TempPathFactory, models_dir: Path) -> Iterator[StartServer]:
+    """Return a function that starts a server from TOML settings; all are stopped at the end of the session."""
+    with ExitStack() as stack:
+
+        def start(toml: str, *, ready: bool = True, flags: tuple[str, ...] = ()) -> RunningServer:
+            folder = tmp_path_factory.mktemp("server")
+            settings, log = folder / "paddlewheel.toml", folder / "log"
+            settings.write_text(f'models_dir = "{models_dir}"\n{toml}')
+            command = [sys.executable, "-m", "paddlewheel", "serve", "--config", str(settings), "--port", "0", *flags]
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log.open("w"), text=True)
+            stack.callback(_end, process)
+            wait_for(lambda: "http://" in log.read_text() or process.poll() is not None, 30, "the server's address")
+            found = re.search(r"http://\S+", log.read_text())
+            assert found, log.read_text()
+            server = RunningServer(process, found[0], log)
+            stack.callback(server.client.close)
+            if ready:
+                server.wait_ready()
+            return server
+
+        yield start
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(40)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
