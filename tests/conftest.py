@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx2
 import psutil
 import pytest
+
 from waiting import wait_for
 
 REPOSITORY = Path(__file__).parent.parent
