@@ -22,7 +22,8 @@ def resolve(name: str, settings: Settings, progress: catalog.Progress = _silent)
     """
     model = settings.models[name]
     pool = settings.pool[model.pool]
-    engine, folder, version = _echo(name, model) if model.engine == "echo" else _pack(name, settings, progress)
+    engine = choose_engine(name, settings)
+    folder, version = (None, ECHO_VERSION) if engine == "echo" else _pack(_pack_of(name, model), settings, progress)
     return ModelSpec(
         name=name,
         version=version,
@@ -39,24 +40,31 @@ def resolve(name: str, settings: Settings, progress: catalog.Progress = _silent)
     )
 
 
-def _echo(name: str, model: ModelSettings) -> tuple[str, None, str]:
-    if model.pipeline != "tensor":
-        raise ModelLoadError(f"Model '{name}': the echo engine goes with pipeline = \"tensor\".")
-    return engines.choose("none", engine="echo").name, None, ECHO_VERSION
-
-
-def _pack(name: str, settings: Settings, progress: catalog.Progress) -> tuple[str, str, str]:
+def choose_engine(name: str, settings: Settings) -> str:
+    """Return the real engine of the model called `name`; raises :class:`ModelLoadError`. Looks at no file."""
     model = settings.models[name]
-    if model.pack is None or model.pipeline != "ocr":
-        known = ", ".join(catalog.PACKS)
-        raise ModelLoadError(f"Model '{name}' needs pipeline = \"ocr\" and a pack: one of {known}.")
-    pack = catalog.get_pack(model.pack)
+    if model.engine == "echo":
+        if model.pipeline != "tensor":
+            raise ModelLoadError(f"Model '{name}': the echo engine goes with pipeline = \"tensor\".")
+        return engines.choose("none", engine="echo").name
+    pack = _pack_of(name, model)
     device = settings.pool[model.pool].device
     names = {engines.choose(each, device, model.engine).name for each in pack.formats}
     if len(names) > 1:
         raise ModelLoadError(f"Pack '{pack.name}' has several formats ({', '.join(pack.formats)}); set its engine.")
+    return names.pop()
+
+
+def _pack_of(name: str, model: ModelSettings) -> catalog.Pack:
+    if model.pack is None or model.pipeline != "ocr":
+        known = ", ".join(catalog.PACKS)
+        raise ModelLoadError(f"Model '{name}' needs pipeline = \"ocr\" and a pack: one of {known}.")
+    return catalog.get_pack(model.pack)
+
+
+def _pack(pack: catalog.Pack, settings: Settings, progress: catalog.Progress) -> tuple[str, str]:
     try:
         installed = catalog.find(settings.models_dir, pack.name)
     except ModelLoadError:
         installed = catalog.pull(pack, settings.models_dir, progress)
-    return names.pop(), str(installed.folder), pack.name
+    return str(installed.folder), pack.name

@@ -31,7 +31,7 @@ from paddlewheel.errors import (
 from paddlewheel.inference import Answer, InferenceRequest, InferenceResponse
 from paddlewheel.pipelines import ModelSpec
 from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
-from paddlewheel.workers import ModelState, ProcessPool, Setup, prepare_fork_server
+from paddlewheel.workers import ModelState, ProcessPool, Setup, start_fork_server
 
 _LOADING_RETRY_AFTER_S = 1.0
 
@@ -66,7 +66,7 @@ class Service:
     async def load(self, progress: catalog.Progress = lambda _: None) -> None:
         """Pull what is missing and start the pools; returns when every model is loaded or has failed."""
         specs = await asyncio.to_thread(self._resolve, progress)
-        prepare_fork_server(spec.engine for spec in specs)
+        start_fork_server(spec.engine for spec in specs)
         for name in self.settings.pool:
             mine = [spec for spec in specs if self.settings.models[spec.name].pool == name]
             if mine:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import Annotated
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
@@ -14,11 +14,13 @@ from paddlewheel import __version__
 from paddlewheel.cli.progress import shown
 from paddlewheel.cli.settings import ConfigFile, Overrides, errors_in_one_line, read_settings
 from paddlewheel.config import Settings
-from paddlewheel.server import serve as run_server
-from paddlewheel.server import take_port
-from paddlewheel.service import Service
+from paddlewheel.errors import PaddlewheelError
+from paddlewheel.repository import choose_engine
 from paddlewheel.telemetry.logs import configure_logs
-from paddlewheel.workers import available_cores
+from paddlewheel.workers import available_cores, start_fork_server
+
+if TYPE_CHECKING:
+    from paddlewheel.service import Service
 
 
 def serve(
@@ -40,9 +42,18 @@ def serve(
     with errors_in_one_line():
         settings = read_settings(config, overrides, flags).settings
         configure_logs(settings.telemetry.log_level, settings.telemetry.log_format)
+        _start_fork_server(settings)
+
+        from paddlewheel.server import serve as run_server  # noqa: PLC0415  # takes as long as the fork server takes
+        from paddlewheel.server import take_port  # noqa: PLC0415
+
         listener = take_port(settings.server.host, settings.server.port)
         address = listener.getsockname()[:2]
-        console.print(f"[bold]paddlewheel {__version__}[/] is starting on http://{_host(*address)}", highlight=False)
+        console.print(
+            f"[bold]paddlewheel {__version__}[/] is starting on http://{_host(*address)}",
+            highlight=False,
+            soft_wrap=True,
+        )
         with ExitStack() as bars:
 
             def on_ready(service: Service) -> None:
@@ -52,6 +63,15 @@ def serve(
             progress = bars.enter_context(shown("models"))
             status = uvloop.run(run_server(settings, listener, on_ready=on_ready, progress=progress))
     raise typer.Exit(status)
+
+
+def _start_fork_server(settings: Settings) -> None:
+    """Let the engines be imported beside the web framework; a model without one is reported when it is loaded."""
+    names = set()
+    for model in settings.models:
+        with suppress(PaddlewheelError):
+            names.add(choose_engine(model, settings))
+    start_fork_server(names)
 
 
 def _host(host: str, port: int) -> str:
@@ -68,7 +88,7 @@ def _summarise(console: Console, service: Service, address: tuple[str, int]) -> 
         table.add_row("model", f"[bold]{name}[/]", spec.version, spec.engine, what)
     for name, error in service.failures.items():
         table.add_row("[red]failed[/]", f"[bold]{name}[/]", error.detail)
-    console.print(table, highlight=False)
+    console.print(table, highlight=False, soft_wrap=True)
     for name, pool in service.pools().items():
         threads = f"{pool.threads[0]} thread{'s' * (pool.threads[0] > 1)} each"
         alone = f", {pool.threads[-1]} for a request that is alone" if len(pool.threads) > 1 else ""
@@ -78,6 +98,6 @@ def _summarise(console: Console, service: Service, address: tuple[str, int]) -> 
             highlight=False,
         )
     base = f"http://{_host(*address)}"
-    console.print(f"ready  {base}    docs {base}/docs    metrics {base}/metrics", highlight=False)
+    console.print(f"ready  {base}    docs {base}/docs    metrics {base}/metrics", highlight=False, soft_wrap=True)
     if not service.ready:
-        console.print("[red]Not every model could be loaded: /readyz stays at 503.[/]", highlight=False)
+        console.print("[red]Not every model could be loaded: /readyz stays at 503.[/]", highlight=False, soft_wrap=True)

@@ -14,6 +14,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from typing import Literal
 
@@ -36,10 +37,11 @@ class WorkerEndedError(Exception):
     """The process ended, or was killed because it hung, before it reported."""
 
 
-def prepare_fork_server(engines: Iterable[str]) -> None:
-    """Choose the engines that the fork server imports; call it before the first worker starts."""
+def start_fork_server(engines: Iterable[str]) -> None:
+    """Start the process that workers are forked from, with `engines` imported; once it runs, do nothing."""
     os.environ[preload.ENGINES_VARIABLE] = " ".join(sorted(set(engines)))
     _context.set_forkserver_preload([preload.__name__])
+    forkserver.ensure_running()
 
 
 class WorkerProcess:
