@@ -8,6 +8,7 @@ that replaces a dead one loads them several times faster.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -49,12 +50,27 @@ def missing(device: str) -> str | None:
 
 
 def preload() -> None:
-    """Import the library."""
-    import openvino  # noqa: F401, PLC0415  # imported for processes forked later
+    """Import the library, but not its telemetry.
+
+    OpenVINO reports each import to its maker over the network, from a thread. A server must do neither: the package
+    that does it is hidden for the time of the import, and OpenVINO then uses a stub of its own.
+    """
+    if "openvino" in sys.modules:
+        return
+    hidden = "openvino_telemetry"
+    kept = sys.modules.get(hidden)
+    sys.modules[hidden] = None  # type: ignore[assignment]  # what makes an import fail
+    try:
+        import openvino  # noqa: F401, PLC0415  # the library is optional and slow to import
+    finally:
+        del sys.modules[hidden]
+        if kept is not None:
+            sys.modules[hidden] = kept
 
 
 def load(files: ModelFiles, options: LoadOptions) -> OpenVINOPredictor:
     """Compile the network for each thread count; raises :class:`ModelLoadError`."""
+    preload()
     import openvino  # noqa: PLC0415  # the library is optional and slow to import
 
     settings = parse_options(name, Options, options.options)
