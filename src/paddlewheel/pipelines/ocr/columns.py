@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT, LINE_WIDTHS
-from paddlewheel.pipelines.ocr.crop import Picture
+from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT
+from paddlewheel.pipelines.ocr.crop import Picture, fitting
 
 # Lengths of a character along its column, in pixels of the crop, whose height is the column's width.
 _USUAL: Final = 0.9 * LINE_HEIGHT
@@ -31,7 +31,7 @@ def recomposed(column: Picture) -> Picture:
     if not cells:
         return column
     row = np.concatenate(cells, axis=1)
-    return row[:, : LINE_WIDTHS[-1]]
+    return cv2.resize(row, (fitting(row.shape[1]), LINE_HEIGHT)).astype(np.uint8, copy=False)
 
 
 def _characters(inked: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT, LINE_WIDTHS
+from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT, LINE_WIDTHS, line_width
 
 Picture = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -39,16 +39,22 @@ def stands(box: Floats) -> bool:
 
 
 def cut(picture: Picture, box: Floats) -> Picture:
-    """Return the line in `box`, upright and :data:`LINE_HEIGHT` pixels high; pixels beyond the picture repeat its edge.
+    """Return the line in `box`, upright, :data:`LINE_HEIGHT` pixels high and as wide as its bucket (or narrower).
 
-    High text is first cut at its own size and then averaged down: sampling alone would drop strokes.
+    Pixels beyond the picture repeat its edge. High text is first cut at its own size and then averaged down: sampling
+    alone would drop strokes.
     """
     length, height = (max(1.0, side) for side in extent(box))
-    width = min(max(1, round(length * LINE_HEIGHT / height)), LINE_WIDTHS[-1])
+    width = fitting(length * LINE_HEIGHT / height)
     if height <= _TALL_TEXT:
         return _warped(picture, box, width, LINE_HEIGHT)
     whole = _warped(picture, box, round(length), round(height))
     return cv2.resize(whole, (width, LINE_HEIGHT), interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
+
+
+def fitting(width: float) -> int:
+    """Return the width at which to cut a line that is `width` pixels wide at its true proportions."""
+    return max(1, round(width)) if width < LINE_WIDTHS[0] else line_width(width)
 
 
 def _warped(picture: Picture, box: Floats, width: int, height: int) -> Picture:

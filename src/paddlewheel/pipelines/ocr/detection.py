@@ -29,6 +29,8 @@ _FIRST_REDUCTION: Final = 2.5
 _GREATEST_FIRST_AREA: Final = 1_200_000
 _GREATEST_AREA: Final = 4_200_000
 _GREATEST_SCALE: Final = 2.0
+# A picture in which nothing was found is searched again only if it was reduced by more than this.
+_WORTH_A_LOOK: Final = 0.4
 _LEAST_REGION: Final = 3.0
 _LEAST_BOX: Final = 5.0
 _LEAST_PICTURE: Final = 4
@@ -69,7 +71,7 @@ class TextDetector:
             return found
         for scale in scales(width, height, side_limit):
             found = self.search(picture, scale, threads)
-            if not found.text_too_small:
+            if not found.text_too_small or (len(found.boxes) == 0 and scale > _WORTH_A_LOOK):
                 break
         return found
 

@@ -114,7 +114,7 @@ class OcrPipeline:
 
     def _read(self, lines: Sequence[tuple[Page, Line]], threads: int | None) -> None:
         """Read lines of many pages together; a page that is not wanted any more takes its lines along."""
-        for batch in batches([line.crop.shape[1] for _, line in lines]):
+        for batch in batches([line.crop.shape[1] for _, line in lines], self._recognition.batch_width):
             wanted = [lines[index] for index in batch if lines[index][0].wanted()]
             if not wanted:
                 continue

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import cv2
 import numpy as np
 
 from paddlewheel.engines.predictor import Predictor
@@ -19,8 +18,9 @@ from paddlewheel.errors import ModelLoadError
 from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT, LINE_WIDTHS, line_width
 from paddlewheel.pipelines.ocr.crop import Floats, Picture
 
-_BATCH_WIDTH: Final = 8 * 640
-_MOST_LINES: Final = 8
+# On a CPU a line costs the same alone and among eight, and a wide batch costs memory; a GPU is idle with few lines.
+_BATCH_WIDTH_CPU: Final = 1280
+_BATCH_WIDTH_GPU: Final = 16 * 640
 _BLANK: Final = 0
 
 
@@ -42,6 +42,7 @@ class TextRecogniser:
         self.predictor = predictor
         self._input = predictor.inputs[0].name
         self._output = predictor.outputs[0].name
+        self.batch_width = _BATCH_WIDTH_CPU if predictor.device.startswith("cpu") else _BATCH_WIDTH_GPU
         self._characters = _characters(dictionary, self._classes())
 
     def read(self, lines: Sequence[Picture], threads: int | None = None) -> list[Reading]:
@@ -77,27 +78,23 @@ class TextRecogniser:
         ]
 
 
-def batches(widths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the indices of lines of `widths`, put together by bucket, a batch at a time, in order."""
+def batches(widths: Sequence[int], batch_width: int) -> Iterator[list[int]]:
+    """Yield the indices of lines of `widths` by bucket, as many at once as fit into `batch_width` pixels, in order."""
     buckets: defaultdict[int, list[int]] = defaultdict(list)
     for index, width in enumerate(widths):
         buckets[line_width(width)].append(index)
     for width, members in sorted(buckets.items()):
-        size = max(1, min(_MOST_LINES, _BATCH_WIDTH // width))
+        size = max(1, batch_width // width)
         for start in range(0, len(members), size):
             yield members[start : start + size]
 
 
 def stacked(lines: Sequence[Picture], width: int) -> Floats:
-    """Return crops as a batch [n, 3, height, width] of values from -1 to 1; what a crop leaves free is 0.
-
-    A crop that is wider is squeezed.
-    """
+    """Return crops as a batch [n, 3, height, width] of values from -1 to 1; what a crop leaves free is 0."""
     planes = np.zeros((len(lines), 3, LINE_HEIGHT, width), np.float32)
     for plane, line in zip(planes, lines, strict=True):
-        fitting = line if line.shape[1] <= width else cv2.resize(line, (width, LINE_HEIGHT))
-        target = plane[:, :, : fitting.shape[1]]
-        np.multiply(fitting.transpose(2, 0, 1), np.float32(1 / 127.5), out=target)
+        target = plane[:, :, : line.shape[1]]
+        np.multiply(line.transpose(2, 0, 1), np.float32(1 / 127.5), out=target)
         target -= np.float32(1)
     return planes
 
