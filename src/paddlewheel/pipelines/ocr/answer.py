@@ -9,7 +9,7 @@ import numpy as np
 
 from paddlewheel.inference import Answer, Tensor
 from paddlewheel.pipelines.image import DecodedPicture
-from paddlewheel.pipelines.ocr.crop import Floats, extent, turned
+from paddlewheel.pipelines.ocr.crop import Floats, extent
 from paddlewheel.pipelines.ocr.detection import MOST_BOXES, Detection
 from paddlewheel.pipelines.ocr.page import Line, Page
 from paddlewheel.pipelines.ocr.parameters import OcrParameters
@@ -30,8 +30,8 @@ def answer(page: Page, picture: DecodedPicture, detection: Detection) -> Answer:
     back; `angle_score`, how sure that is.
     """
     shown = [line for line in page.lines if _is_shown(line, page.parameters)]
-    lines = [shown[index] for index in reading_order(_boxes([line.flow for line in shown]))]
-    corners = _boxes([] if page.parameters.text_only else [turned(line.box, line.turn.quarters) for line in lines])
+    lines = [shown[index] for index in reading_order(_boxes([line.box_as_read for line in shown]))]
+    corners = _boxes([] if page.parameters.text_only else [line.box_as_read for line in lines])
     scores = [line.box_score if page.parameters.boxes_only else line.reading.score for line in lines]
     return Answer(
         outputs=(

@@ -19,6 +19,7 @@ Picture = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 _STANDING: Final = 1.5
+_LONG: Final = 2.5
 _TALL_TEXT: Final = 1.5 * LINE_HEIGHT
 
 
@@ -38,6 +39,12 @@ def stands(box: Floats) -> bool:
     return height >= _STANDING * width
 
 
+def is_long(box: Floats) -> bool:
+    """Return whether the shape of a box leaves no doubt along which side its text runs: it is no lone character."""
+    width, height = extent(box)
+    return max(width, height) >= _LONG * min(width, height)
+
+
 def cut(picture: Picture, box: Floats) -> Picture:
     """Return the line in `box`, upright, :data:`LINE_HEIGHT` pixels high and as wide as its bucket (or narrower).
 
@@ -45,16 +52,12 @@ def cut(picture: Picture, box: Floats) -> Picture:
     alone would drop strokes.
     """
     length, height = (max(1.0, side) for side in extent(box))
-    width = fitting(length * LINE_HEIGHT / height)
+    true_width = length * LINE_HEIGHT / height
+    width = max(1, round(true_width)) if true_width < LINE_WIDTHS[0] else line_width(true_width)
     if height <= _TALL_TEXT:
         return _warped(picture, box, width, LINE_HEIGHT)
     whole = _warped(picture, box, round(length), round(height))
     return cv2.resize(whole, (width, LINE_HEIGHT), interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
-
-
-def fitting(width: float) -> int:
-    """Return the width at which to cut a line that is `width` pixels wide at its true proportions."""
-    return max(1, round(width)) if width < LINE_WIDTHS[0] else line_width(width)
 
 
 def _warped(picture: Picture, box: Floats, width: int, height: int) -> Picture:

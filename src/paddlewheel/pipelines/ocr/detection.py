@@ -34,6 +34,8 @@ _WORTH_A_LOOK: Final = 0.4
 _LEAST_REGION: Final = 3.0
 _LEAST_BOX: Final = 5.0
 _LEAST_PICTURE: Final = 4
+_SHORT_SIDE: Final = 64
+_MARGIN: Final = 16
 MOST_BOXES: Final = 5000
 
 
@@ -77,6 +79,8 @@ class TextDetector:
 
     def search(self, picture: Picture, scale: float, threads: int | None = None) -> Detection:
         """Return the lines found in `picture` at `scale`."""
+        margins = [_margin(side, scale) for side in picture.shape[1::-1]]
+        picture = _bordered(picture, *margins)
         height, width = picture.shape[:2]
         size = detection_side(width * scale), detection_side(height * scale)
         shrinks = size[0] * size[1] < width * height
@@ -85,7 +89,7 @@ class TextDetector:
         regions = sorted(read_map(probability, self._settings), key=lambda region: region.box[:, 1].min())
         kept = regions[:MOST_BOXES]
         boxes = np.array([region.box for region in kept], np.float32).reshape(-1, 4, 2)
-        boxes *= np.array([width / size[0], height / size[1]], np.float32)
+        boxes = boxes * np.array([width / size[0], height / size[1]], np.float32) - np.array(margins, np.float32)
         return Detection(
             boxes=np.array([_upright(box) for box in boxes], np.float32).reshape(-1, 4, 2),
             scores=np.array([region.score for region in kept], np.float32),
@@ -129,6 +133,21 @@ def scales(width: int, height: int, side_limit: int | None = None) -> Iterator[f
     while scale * 1.2 < greatest:
         scale = min(scale * 2, greatest)
         yield scale
+
+
+def _margin(side: int, scale: float) -> int:
+    """Return by how many pixels a picture is extended where a `side` is so short that text may touch both edges.
+
+    In a strip as high as its text the network sees none.
+    """
+    return round(_MARGIN / scale) if side * scale < _SHORT_SIDE else 0
+
+
+def _bordered(picture: Picture, beside: int, above: int) -> Picture:
+    if not beside and not above:
+        return picture
+    extended = cv2.copyMakeBorder(picture, above, above, beside, beside, cv2.BORDER_REPLICATE)
+    return extended.astype(np.uint8, copy=False)
 
 
 def read_map(probability: Floats, settings: DetectionSettings) -> Iterator[Region]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from paddlewheel.engines.predictor import Predictor
-from paddlewheel.pipelines.ocr.crop import Floats, Picture, cut, extent, stands, turned
+from paddlewheel.pipelines.ocr.crop import Floats, Picture, cut, extent, is_long, stands, turned
 from paddlewheel.pipelines.ocr.recognition import stacked
 
 _WIDTH: Final = 192
@@ -50,7 +50,8 @@ def as_they_lie(boxes: Floats) -> list[Turn]:
 def vote(classifier: OrientationClassifier, picture: Picture, boxes: Floats, threads: int | None = None) -> list[Turn]:
     """Return the turns of a picture's lines, by its longest rows and its longest standing lines.
 
-    Boxes about as wide as high go with the kind that has more text.
+    Boxes about as wide as high go with the kind that has more text. Vertical text, upright characters one below the
+    other, counts as standing lines: the recognition network reads it turned.
     """
     standing = _standing(boxes)
     turns = [Turn(0)] * len(boxes)
@@ -68,14 +69,11 @@ def vote(classifier: OrientationClassifier, picture: Picture, boxes: Floats, thr
 
 
 def _standing(boxes: Floats) -> list[bool]:
-    """Return for each box whether its line stands; squarish ones follow the greater length of the others."""
-    clear: dict[int, bool] = {}
+    """Return for each box whether its line stands; what could be a lone character follows the length of the others."""
     balance = 0.0
-    for index, box in enumerate(boxes):
+    for box in boxes:
         if stands(box):
-            clear[index] = True
             balance += max(extent(box))
         elif stands(turned(box, 1)):
-            clear[index] = False
             balance -= max(extent(box))
-    return [clear.get(index, balance > 0) for index in range(len(boxes))]
+    return [stands(box) if is_long(box) else balance > 0 for box in boxes]

@@ -22,22 +22,18 @@ STAGES: Final = ("decode", "detection", "orientation", "recognition")
 
 @dataclass(slots=True)
 class Line:
-    """A line: its upright box, how it lies, its crop, and its reading, which is set when it is read.
-
-    `column` is for upright characters one below the other; their crop sets them side by side.
-    """
+    """A line: its upright box, how it lies, its crop, and its reading, which is set when it is read."""
 
     box: Floats
     box_score: float
     turn: Turn
     crop: Picture
-    column: bool = False
     reading: Reading = UNREAD
 
     @property
-    def flow(self) -> Floats:
-        """The box with its first edge in the direction in which the text goes on."""
-        return turned(self.box, 1 if self.column else self.turn.quarters)
+    def box_as_read(self) -> Floats:
+        """The box with its corners clockwise from the top left of the text as it is read."""
+        return turned(self.box, self.turn.quarters)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Other ways to read a line that read badly: upside down, or as a column of upright characters."""
+"""Other ways to read a line that read badly: upside down, or along the other side of its box."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
-from paddlewheel.pipelines.ocr.columns import recomposed
-from paddlewheel.pipelines.ocr.crop import cut, stands, turned
+from paddlewheel.pipelines.ocr.crop import cut, is_long, turned
 from paddlewheel.pipelines.ocr.orientation import OrientationClassifier, Turn
 from paddlewheel.pipelines.ocr.page import Line, Page
 
@@ -40,9 +37,9 @@ def trials(page: Page, classifier: OrientationClassifier, threads: int | None = 
     over = classifier.upside_down([page.lines[index].crop for index in weak], threads)
     for index, probability in zip(weak, over.tolist(), strict=True):
         line = page.lines[index]
-        if stands(line.box):
-            column = recomposed(cut(page.picture.pixels, turned(line.box, 1)))
-            yield Trial(page, index, replace(line, turn=Turn(0), crop=column, column=True))
-        if probability > _LIKELY:
-            turn = Turn((line.turn.quarters + 2) % 4, probability)
-            yield Trial(page, index, replace(line, turn=turn, crop=np.ascontiguousarray(line.crop[::-1, ::-1])))
+        ways = [Turn((line.turn.quarters + 2) % 4, probability)] if probability > _LIKELY else []
+        if not is_long(line.box):
+            ways.append(Turn((line.turn.quarters + 1) % 2, 0.5))
+        for turn in ways:
+            crop = cut(page.picture.pixels, turned(line.box, turn.quarters))
+            yield Trial(page, index, replace(line, turn=turn, crop=crop))
