@@ -102,6 +102,9 @@ class PaddlePredictor:
         )
         self._onednn = settings.onednn and options.device == "cpu"
         self._proven = not self._onednn
+        # Between runs, Paddle keeps a `.pdmodel`'s intermediate tensors in chunks that no later shape reuses: over 20
+        # widths of a text line it grew to 3.3 GB, and to 0.6 GB when they are let go, at no cost in time.
+        self._hoards = files.format == "paddle" and options.device == "cpu"
         self._predictors = {count: self._create(count, self._onednn) for count in options.threads}
 
     def run(self, inputs: Arrays, threads: int | None = None) -> dict[str, npt.NDArray[Any]]:
@@ -121,7 +124,11 @@ class PaddlePredictor:
         for label, array in inputs.items():
             predictor.get_input_handle(label).copy_from_cpu(np.ascontiguousarray(array))
         predictor.run()
-        return {spec.name: predictor.get_output_handle(spec.name).copy_to_cpu() for spec in self.outputs}
+        outputs = {spec.name: predictor.get_output_handle(spec.name).copy_to_cpu() for spec in self.outputs}
+        if self._hoards:
+            predictor.clear_intermediate_tensor()
+            predictor.try_shrink_memory()
+        return outputs
 
     def _run_without_onednn(self, inputs: Arrays, count: int, error: Exception) -> dict[str, npt.NDArray[Any]]:
         """Go on without oneDNN if that is what failed; an input that fails either way raises and changes nothing."""
