@@ -59,15 +59,26 @@ class WorkerProcess:
         self._listener: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Fork the process and open the channel to it."""
+        """Fork the process and open the channel to it.
+
+        The channel holds the arenas' descriptors before the process exists: if the start is given up half way, the
+        process finds them, then the end of the channel, and ends.
+        """
         ours, theirs = socket.socketpair()
         self._requests, self._responses = Arena.create(ARENA_BYTES), Arena.create(ARENA_BYTES)
-        with theirs:
-            arguments = (theirs, self._requests.capacity, self._setup)
-            self._process: BaseProcess = _context.Process(target=child.main, args=arguments, daemon=True)
-            await asyncio.get_running_loop().run_in_executor(_starter, self._process.start)
         socket.send_fds(ours, [b"\0"], [self._requests.descriptor, self._responses.descriptor])
-        self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        arguments = (theirs, self._requests.capacity, self._setup)
+        self._process: BaseProcess = _context.Process(target=child.main, args=arguments, daemon=True)
+        try:
+            forked = asyncio.get_running_loop().run_in_executor(_starter, self._process.start)
+            forked.add_done_callback(lambda _: theirs.close())
+            await asyncio.shield(forked)
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+        except BaseException:
+            ours.close()
+            self._requests.close()
+            self._responses.close()
+            raise
         self._listener = asyncio.create_task(self._listen())
 
     @property
