@@ -17,8 +17,9 @@ from paddlewheel.pipelines.ocr.reading_order import reading_order
 
 _LEAST_HEIGHT: Final = 8
 """Pixels of height that a line must have where it is searched for; see detection."""
-_NOTABLE_SCALE: Final = 0.5
-"""A picture reduced by more than this is warned of if its text may be too small."""
+_MUCH_REDUCED: Final = 0.3
+_REDUCED: Final = 0.5
+"""A picture reduced to less is warned of where small text was found, or nothing."""
 
 
 def answer(page: Page, picture: DecodedPicture, detection: Detection) -> Answer:
@@ -75,7 +76,7 @@ def _rotation(lines: Sequence[Line]) -> int:
 def _warnings(detection: Detection) -> Iterator[str]:
     if detection.truncated:
         yield f"More than {MOST_BOXES} lines were found; the answer holds the topmost {MOST_BOXES}."
-    if detection.text_too_small and detection.scale < _NOTABLE_SCALE:
+    if detection.scale < (_REDUCED if detection.text_too_small else _MUCH_REDUCED):
         yield (
             f"The picture was searched at {detection.scale:.0%} of its size: text lower than "
             f"{_LEAST_HEIGHT / detection.scale:.0f} pixels may be missing. Set det_limit_side to search it larger."

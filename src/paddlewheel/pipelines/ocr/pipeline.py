@@ -30,8 +30,9 @@ from paddlewheel.pipelines.ocr.recognition import TextRecogniser, batches
 from paddlewheel.pipelines.ocr.second_look import Trial, trials
 from paddlewheel.pipelines.pipeline import Item, Outcome
 
-_USUAL_PICTURES: Final = ((646, 1024), (1754, 1240), (1024, 768))
-_USUAL_LINES: Final = (320, 640, 960)
+_USUAL_PICTURE: Final = (768, 1024, 3)
+_USUAL_LINES: Final = (320, 640)
+_PAPER: Final = 255
 
 
 class OcrPipeline:
@@ -62,14 +63,13 @@ class OcrPipeline:
         }
         return {role: f"{predictor.precision} on {predictor.device}" for role, predictor in networks.items()}
 
-    def warm_up(self) -> None:
-        """Run each network once for each usual shape."""
-        for height, width in _USUAL_PICTURES:
-            self._detection.find(np.zeros((height, width, 3), np.uint8))
+    def warm_up(self, threads: int) -> None:
+        """Run each network for a usual shape; shapes that come later cost a few milliseconds more, once."""
+        self._detection.find(np.full(_USUAL_PICTURE, _PAPER, np.uint8), threads=threads)
         for width in _USUAL_LINES:
-            line = np.zeros((LINE_HEIGHT, width, 3), np.uint8)
-            self._recognition.read([line])
-            self._orientation.upside_down([line])
+            line = np.full((LINE_HEIGHT, width, 3), _PAPER, np.uint8)
+            self._recognition.read([line], threads)
+            self._orientation.upside_down([line], threads)
 
     def run(self, batch: Sequence[Item], threads: int | None = None) -> list[Outcome]:
         """Return an answer or an error for each picture, in order."""
