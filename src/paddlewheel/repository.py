@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from paddlewheel import catalog, engines
 from paddlewheel.config import ModelSettings, Settings
 from paddlewheel.errors import ModelLoadError
@@ -35,9 +37,16 @@ def resolve(name: str, settings: Settings, progress: catalog.Progress = _silent)
         threads=thread_counts(pool, available_cores()),
         max_pixels=settings.limits.max_pixels,
         options=model.options,
-        engine_options=model.engine_options,
+        engine_options=_engine_options(engine, model, settings),
         engine_logs=settings.telemetry.engine_logs,
     )
+
+
+def _engine_options(engine: str, model: ModelSettings, settings: Settings) -> dict[str, Any]:
+    """Return the engine's settings; what OpenVINO compiles is kept, so that a worker that replaces another is quick."""
+    if engine != "openvino":
+        return model.engine_options
+    return {"cache_dir": str(settings.server.data_dir / "cache" / "openvino"), **model.engine_options}
 
 
 def choose_engine(name: str, settings: Settings) -> str:

@@ -47,8 +47,8 @@ class Pipeline(Protocol):
         """Return what `models show` and the start-up summary print: engine, precision, device."""
         ...
 
-    def warm_up(self) -> None:
-        """Run the model once for each usual shape, so that the first request costs what the tenth does."""
+    def warm_up(self, threads: int) -> None:
+        """Run the model for usual shapes with `threads`, so that the first request costs what the tenth does."""
         ...
 
     def run(self, batch: Sequence[Item], threads: int | None = None) -> list[Outcome]:

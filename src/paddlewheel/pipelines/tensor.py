@@ -31,7 +31,7 @@ class TensorPipeline:
         """Return the precision and device of the network."""
         return {"network": f"{self._predictor.precision} on {self._predictor.device}"}
 
-    def warm_up(self) -> None:
+    def warm_up(self, threads: int) -> None:
         """Do nothing: the shapes are the caller's."""
 
     def run(self, batch: Sequence[Item], threads: int | None = None) -> list[Outcome]:
