@@ -294,4 +294,4 @@ def test_the_pipeline_says_what_it_runs_on(tiny: OcrPipeline) -> None:
     """Each network's precision and device, as loaded."""
     assert set(tiny.describe()) == {"detection", "orientation", "recognition"}
     assert all(" on cpu" in network for network in tiny.describe().values())
-    tiny.warm_up()
+    tiny.warm_up(1)
