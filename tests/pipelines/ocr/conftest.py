@@ -19,7 +19,7 @@ Read = Callable[..., Answer]
 
 
 def _load(pack: str, models_dir: Path) -> OcrPipeline:
-    options = LoadOptions(threads=(1,))
+    options = LoadOptions(threads=(1,), precision="fp32")
     return load_ocr(pull(PACKS[pack], models_dir), "openvino", options, defaults={}, max_pixels=60_000_000)
 
 
