@@ -17,7 +17,7 @@ from paddlewheel.config import Settings
 from paddlewheel.errors import PaddlewheelError
 from paddlewheel.repository import choose_engine
 from paddlewheel.telemetry.logs import configure_logs
-from paddlewheel.workers import available_cores, start_fork_server
+from paddlewheel.workers import available_cores, fork_server
 
 if TYPE_CHECKING:
     from paddlewheel.service import Service
@@ -39,12 +39,13 @@ def serve(
         "--workers": ("pool.default.workers", workers),
         "--device": ("pool.default.device", device),
     }
-    with errors_in_one_line():
+    with errors_in_one_line(), ExitStack() as running:
         settings = read_settings(config, overrides, flags).settings
         configure_logs(settings.telemetry.log_level, settings.telemetry.log_format)
-        _start_fork_server(settings)
+        # The engines are imported there while the web framework is imported here.
+        running.enter_context(fork_server(_engines(settings)))
 
-        from paddlewheel.server import serve as run_server  # noqa: PLC0415  # takes as long as the fork server takes
+        from paddlewheel.server import serve as run_server  # noqa: PLC0415  # it takes as long
         from paddlewheel.server import take_port  # noqa: PLC0415
 
         listener = take_port(settings.server.host, settings.server.port)
@@ -54,24 +55,24 @@ def serve(
             highlight=False,
             soft_wrap=True,
         )
-        with ExitStack() as bars:
+        bars = running.enter_context(ExitStack())
 
-            def on_ready(service: Service) -> None:
-                bars.close()
-                _summarise(console, service, address)
+        def on_ready(service: Service) -> None:
+            bars.close()
+            _summarise(console, service, address)
 
-            progress = bars.enter_context(shown("models"))
-            status = uvloop.run(run_server(settings, listener, on_ready=on_ready, progress=progress))
+        progress = bars.enter_context(shown("models"))
+        status = uvloop.run(run_server(settings, listener, on_ready=on_ready, progress=progress))
     raise typer.Exit(status)
 
 
-def _start_fork_server(settings: Settings) -> None:
-    """Let the engines be imported beside the web framework; a model without one is reported when it is loaded."""
+def _engines(settings: Settings) -> set[str]:
+    """Return the engines of the models; a model without one is reported when it is loaded."""
     names = set()
     for model in settings.models:
         with suppress(PaddlewheelError):
             names.add(choose_engine(model, settings))
-    start_fork_server(names)
+    return names
 
 
 def _host(host: str, port: int) -> str:

@@ -3,7 +3,7 @@
 from paddlewheel.workers.child import Setup
 from paddlewheel.workers.cores import available_cores, thread_counts
 from paddlewheel.workers.pool import ModelState, ProcessPool
-from paddlewheel.workers.process import WorkerEndedError, WorkerProcess, start_fork_server
+from paddlewheel.workers.process import WorkerEndedError, WorkerProcess, fork_server
 
 __all__ = [
     "ModelState",
@@ -12,6 +12,6 @@ __all__ = [
     "WorkerEndedError",
     "WorkerProcess",
     "available_cores",
-    "start_fork_server",
+    "fork_server",
     "thread_counts",
 ]

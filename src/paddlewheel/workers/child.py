@@ -2,8 +2,8 @@
 
 The process is forked from a fork server that has the engine libraries imported, so it starts in milliseconds. It runs
 one batch at a time on one thread (engines use more of their own). It ends when the front process closes the socket,
-and the kernel ends it if the fork server dies: no worker outlives its server. Signals are the front's business: on
-SIGTERM it drains, and workers have to be there for that.
+and the kernel ends it when the front process dies, even in the middle of a batch: no worker outlives its server.
+Signals are the front's business: on SIGTERM it drains, and workers have to be there for that.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ def main(channel: socket.socket, arena_bytes: int, setup: Setup) -> None:
     """Serve the front process at the other end of `channel` until it hangs up."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     # Large blocks go back to the system when they are freed: under changing shapes a worker stays 200 MB smaller.
-    libc.mallopt(_M_MMAP_THRESHOLD, _LEAST_MAPPED_BYTES)
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LEAST_MAPPED_BYTES)
     os.nice(setup.nice)
     configure_logs(setup.log_level, setup.log_format)
     _, descriptors, _, _ = socket.recv_fds(channel, 1, 2)
@@ -57,6 +56,11 @@ def main(channel: socket.socket, arena_bytes: int, setup: Setup) -> None:
         while header := stream.read(frames.LENGTH.size):
             command = frames.decode_command(stream.read(*frames.LENGTH.unpack(header)))
             channel.sendall(frames.encode(worker.obey(command)))
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class _Worker:

@@ -2,7 +2,8 @@
 
 Each place in the pool has a task that brings a worker up, waits until it ends or is due for replacement, and brings up
 the next. A worker over its memory ceiling serves on until its successor is ready, so a replacement loses neither work
-nor capacity. A model that cannot be loaded is marked with the reason and left out; the others are served.
+nor capacity. A model that cannot be loaded is marked with the reason and left out; the others are served. One that was
+loaded before must load again: a worker that cannot do so has not come up.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _LOAD_TIMEOUT_S = 300.0
 _MOST_LOAD_CRASHES = 2
 _MOST_FAILED_STARTS = 5
 _FIRST_BACKOFF_S = 0.1
+_LONGEST_BACKOFF_S = 30.0
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -40,10 +42,21 @@ class ModelState:
     error: PaddlewheelError | None = None
     load_crashes: int = 0
 
+    def crashed(self, error: WorkerEndedError) -> None:
+        """Take in that a worker ended while it loaded the model; it is left out when that happens again."""
+        self.load_crashes += 1
+        if self.load_crashes >= _MOST_LOAD_CRASHES and self.status == "loading":
+            detail = f"Loading model '{self.spec.name}' from {self.spec.folder} ends the worker process"
+            self.fail(ModelLoadError(f"{detail} ({error}); its files are probably damaged."))
+
     def fail(self, error: PaddlewheelError) -> None:
         """Leave the model out from now on."""
         self.status, self.error = "failed", error
         _log.error("model cannot be served", model=self.spec.name, reason=error.detail)
+
+
+class _LoadCrashedError(Exception):
+    """A model that was never loaded before ended the worker that loaded it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,14 +70,13 @@ class _Place:
 
     def takes(self, model: str) -> bool:
         """Whether the worker could run a batch of `model` now."""
-        usable = self.idle.is_set() and not self.retiring and not self.worker.ended.is_set()
-        return usable and model in self.worker.models
+        return self.idle.is_set() and not self.retiring and model in self.worker.models
 
 
 class ProcessPool:
     """Worker processes; start and stop it with ``async with``.
 
-    `on_change` is called when a worker becomes idle; `broken` is set when workers keep failing to come up.
+    `on_change` is called when a worker becomes idle; `broken` is set when none is up and they keep failing to come up.
     """
 
     def __init__(
@@ -90,6 +102,8 @@ class ProcessPool:
         self._keepers: list[asyncio.Task[None]] = []
         self._failed_starts = 0
         self._settled = asyncio.Event()
+        # One at a time: each has two processes for a while.
+        self._recycling = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         """Begin to bring the workers up; returns before they are ready."""
@@ -156,46 +170,46 @@ class ProcessPool:
             _log.warning("worker is replaced", pool=self.name, pid=worker.pid, reason=worker.end_reason)
             self._metrics.worker_restarts.labels(self.name, worker.end_reason).inc()
             if worker.ended.is_set():
-                self._remove(worker)
-            successor = await self._bring_up()
-            await self._retire(place)
-            place = successor
-
-    async def _retire(self, place: _Place) -> None:
-        """Stop a worker once it is idle; one that has ended is out already."""
-        if place.worker in self._places:
-            place.retiring = True
-            await place.idle.wait()
-            self._remove(place.worker)
-            await place.worker.stop()
+                place = await self._bring_up()
+            else:
+                async with self._recycling:
+                    successor = await self._bring_up()
+                    place.retiring = True
+                    await place.idle.wait()
+                    await worker.stop()
+                place = successor
 
     async def _bring_up(self) -> _Place:
         """Start a worker and load every model that can be loaded, for as often as it takes."""
         while True:
-            due = asyncio.Event()
-            worker = WorkerProcess(self._setup, hang_timeout_s=self._settings.hang_timeout_s, on_end=due.set)
+            worker = WorkerProcess(self._setup, hang_timeout_s=self._settings.hang_timeout_s, on_end=self._ended)
             try:
                 await worker.start()
                 await self._load_models(worker)
-            except (WorkerEndedError, OSError) as error:
-                _log.error("worker did not come up", pool=self.name, reason=str(error))
-                self._failed_starts += 1
-                if self._failed_starts >= _MOST_FAILED_STARTS:
-                    self._broken.set()
-                await asyncio.sleep(_FIRST_BACKOFF_S * 2**self._failed_starts)
+            except _LoadCrashedError:
+                continue
+            except WorkerEndedError as error:
+                await self._back_off(error)
                 continue
             except asyncio.CancelledError:
                 worker.kill("stop")
                 await worker.stop()
                 raise
             self._failed_starts = 0
-            place = self._places[worker] = _Place(worker, due=due)
+            place = self._places[worker] = _Place(worker)
             place.idle.set()
-            if self.workers == self.size:
+            if self.workers >= self.size:
                 self._settled.set()
             self._observe()
             self.on_change()
             return place
+
+    async def _back_off(self, error: WorkerEndedError) -> None:
+        _log.error("worker did not come up", pool=self.name, reason=str(error))
+        self._failed_starts += 1
+        if self._failed_starts >= _MOST_FAILED_STARTS and not self._places:
+            self._broken.set()
+        await asyncio.sleep(min(_FIRST_BACKOFF_S * 2**self._failed_starts, _LONGEST_BACKOFF_S))
 
     async def _load_models(self, worker: WorkerProcess) -> None:
         for state in self.models.values():
@@ -204,23 +218,29 @@ class ProcessPool:
             try:
                 state.description = await worker.load(state.spec, _LOAD_TIMEOUT_S)
             except PaddlewheelError as error:
+                if state.status == "ready":
+                    worker.kill("stop")
+                    raise WorkerEndedError(f"Model '{state.spec.name}' does not load again: {error}") from error
                 state.fail(error)
             except WorkerEndedError as error:
-                state.load_crashes += 1
-                if state.load_crashes >= _MOST_LOAD_CRASHES:
-                    detail = f"Loading model '{state.spec.name}' from {state.spec.folder} ends the worker process"
-                    state.fail(ModelLoadError(f"{detail} ({error}); its files are probably damaged."))
-                raise
+                if state.status == "ready":
+                    raise
+                _log.error("worker ended while it loaded a model", model=state.spec.name, reason=str(error))
+                state.crashed(error)
+                raise _LoadCrashedError from error
             else:
                 state.status = "ready"
 
-    def _remove(self, worker: WorkerProcess) -> None:
-        self._places.pop(worker, None)
-        self._observe()
+    def _ended(self, worker: WorkerProcess) -> None:
+        place = self._places.pop(worker, None)
+        if place is not None:
+            place.idle.set()
+            place.due.set()
+            self._observe()
 
     def _observe(self) -> None:
         gauge = self._metrics.workers
         gauge.labels(self.name, "busy").set(self.busy)
         gauge.labels(self.name, "idle").set(self.workers - self.busy)
-        gauge.labels(self.name, "starting").set(self.size - self.workers)
+        gauge.labels(self.name, "starting").set(max(self.size - self.workers, 0))
         self._metrics.worker_rss_bytes.labels(self.name).set(sum(worker.rss_bytes for worker in self._places))

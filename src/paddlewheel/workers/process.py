@@ -12,11 +12,15 @@ import multiprocessing
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
-from typing import Literal
+from typing import Any, Literal
+
+import msgspec
+import structlog
 
 from paddlewheel.errors import from_record
 from paddlewheel.inference import InferenceRequest
@@ -28,6 +32,7 @@ from paddlewheel.workers.arena import Arena
 ARENA_BYTES = 1 << 30
 EndReason = Literal["crash", "hang", "memory", "stop"]
 
+_log = structlog.stdlib.get_logger(__name__)
 _context = multiprocessing.get_context("forkserver")
 # Starting a process talks to the fork server and blocks; one thread keeps the starts in order.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="start-worker")
@@ -37,17 +42,28 @@ class WorkerEndedError(Exception):
     """The process ended, or was killed because it hung, before it reported."""
 
 
-def start_fork_server(engines: Iterable[str]) -> None:
-    """Start the process that workers are forked from, with `engines` imported; once it runs, do nothing."""
+@contextmanager
+def fork_server(engines: Iterable[str]) -> Iterator[None]:
+    """Run the process that workers are forked from, with `engines` imported; where it runs already, that one serves.
+
+    At the end it is killed, even while it still imports, and with it every worker.
+    """
     os.environ[preload.ENGINES_VARIABLE] = " ".join(sorted(set(engines)))
     _context.set_forkserver_preload([preload.__name__])
     forkserver.ensure_running()
+    try:
+        yield
+    finally:
+        server: Any = forkserver._forkserver  # noqa: SLF001  # there is no public way
+        if server._forkserver_pid is not None:  # noqa: SLF001
+            os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
+            server._stop()  # noqa: SLF001
 
 
 class WorkerProcess:
     """A worker. It does one thing at a time: its owner awaits a call before it makes the next."""
 
-    def __init__(self, setup: child.Setup, *, hang_timeout_s: float, on_end: Callable[[], None]) -> None:
+    def __init__(self, setup: child.Setup, *, hang_timeout_s: float, on_end: Callable[[WorkerProcess], None]) -> None:
         self._setup = setup
         self._hang_timeout_s = hang_timeout_s
         self._on_end = on_end
@@ -69,15 +85,17 @@ class WorkerProcess:
         socket.send_fds(ours, [b"\0"], [self._requests.descriptor, self._responses.descriptor])
         arguments = (theirs, self._requests.capacity, self._setup)
         self._process: BaseProcess = _context.Process(target=child.main, args=arguments, daemon=True)
+        started = _starter.submit(self._process.start)
+        started.add_done_callback(lambda _: theirs.close())
         try:
-            forked = asyncio.get_running_loop().run_in_executor(_starter, self._process.start)
-            forked.add_done_callback(lambda _: theirs.close())
-            await asyncio.shield(forked)
+            await asyncio.wrap_future(started)
             self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-        except BaseException:
+        except BaseException as error:
             ours.close()
             self._requests.close()
             self._responses.close()
+            if isinstance(error, (OSError, EOFError)):
+                raise WorkerEndedError(f"The fork server did not start a worker: {error!r}.") from error
             raise
         self._listener = asyncio.create_task(self._listen())
 
@@ -97,7 +115,10 @@ class WorkerProcess:
         return report.description
 
     async def run(self, model: str, batch: Sequence[InferenceRequest], threads: int) -> list[Outcome]:
-        """Run `batch` and return an outcome for each request, in order."""
+        """Run `batch` and return an outcome for each request, in order.
+
+        Raises :class:`PayloadTooLargeError` if its tensors do not fit into the arena together.
+        """
         self._requests.reset()
         items = tuple(
             frames.ItemFrame(each.id, frames.stow(each.inputs, self._requests), dict(each.parameters), each.deadline)
@@ -124,7 +145,7 @@ class WorkerProcess:
         self.end_reason = "stop"
         if self._listener is not None:
             self._writer.close()
-            await self._listener
+            await asyncio.wait([self._listener])
 
     async def _call(self, command: frames.Command, timeout_s: float) -> frames.Report:
         if self.ended.is_set():
@@ -137,6 +158,10 @@ class WorkerProcess:
             if not done:
                 self.kill("hang")
             return await report
+        except asyncio.CancelledError:
+            # It would report to nobody, and its next owner would take that for the answer.
+            self.kill("stop")
+            raise
         finally:
             report.cancel()
 
@@ -150,12 +175,15 @@ class WorkerProcess:
                     self._report.set_result(report)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
+        except msgspec.MsgspecError:
+            _log.exception("a worker sent what is no report", pid=self.pid)
+            self._process.kill()
         self._writer.close()
         await asyncio.to_thread(self._process.join)
         self._requests.close()
         self._responses.close()
         self.ended.set()
-        self._on_end()
+        self._on_end(self)
         if self._report is not None and not self._report.done():
             self._report.set_exception(WorkerEndedError(f"Worker {self.pid} ended: {self._describe_end()}."))
 
