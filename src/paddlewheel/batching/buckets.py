@@ -1,4 +1,4 @@
-"""Which requests may share a batch: those whose bucket, a property of the request alone, is equal."""
+"""Which requests may share a batch: those whose bucket, a property of the request alone, is equal; and how many fit."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def bucket_of(pipeline: str, request: InferenceRequest) -> Hashable:
     if pipeline == "tensor":
         return tuple((tensor.name, tensor.datatype, tensor.shape[1:]) for tensor in request.inputs)
     return None
+
+
+def rows_of(pipeline: str, request: InferenceRequest) -> int:
+    """Return how many rows of a batch `request` takes: the first dimension of its tensors; one for a picture."""
+    return request.inputs[0].shape[0] if pipeline == "tensor" else 1

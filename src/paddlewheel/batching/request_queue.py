@@ -25,15 +25,12 @@ class QueuedRequest:
     enqueued_at: float
     """On the monotonic clock, in seconds."""
     answer: asyncio.Future[Answer]
+    rows: int = 1
+    """Its share of the largest batch."""
     dispatched_at: float | None = None
-    crashes: int = 0
-    """Workers that ended while they ran it; from the first on it runs alone."""
+    alone: bool = False
+    """Whether it must not share a batch: one that it was part of has failed as a whole."""
     _leave: Callable[[], None] | None = field(default=None)
-
-    @property
-    def alone(self) -> bool:
-        """Whether it must not share a batch."""
-        return self.crashes > 0
 
     def on_leave(self, leave: Callable[[], None]) -> None:
         """Choose what :meth:`leave` does: the queue and the scheduler hand the request on with this."""
@@ -85,9 +82,10 @@ class RequestQueue:
         return next((queued for level in self._levels for queued in level), None)
 
     def take(self, limit: int, now: float) -> list[QueuedRequest]:
-        """Take the next batch: the head and up to `limit` - 1 more of its bucket, in order.
+        """Take the next batch: the head, and in order those of its bucket that fit into `limit` rows with it.
 
-        Requests whose deadline has passed, or whose caller has left, are dropped on the way.
+        None is passed over for a smaller one behind it. Requests whose deadline has passed, or whose caller has left,
+        are dropped on the way.
         """
         batch: list[QueuedRequest] = []
         for level in self._levels:
@@ -95,23 +93,22 @@ class RequestQueue:
                 if _unwanted(queued, now):
                     del level[queued]
                 elif not batch or _may_share(batch[0], queued):
+                    limit -= queued.rows
+                    if batch and limit < 0:
+                        return batch
                     del level[queued]
                     batch.append(queued)
-                    if queued.alone or len(batch) >= limit:
-                        return batch
         return batch
 
     def waiting_like(self, head: QueuedRequest, limit: int) -> int:
-        """Return how many requests, up to `limit`, a batch that starts with `head` could have now."""
-        if head.alone:
-            return 1
-        count = 0
+        """Return how many rows, up to `limit`, a batch that starts with `head` could have now."""
+        rows = 0
         for level in self._levels:
             for queued in level:
-                count += queued is head or _may_share(head, queued)
-                if count >= limit:
-                    return count
-        return count
+                rows += queued.rows if queued is head or _may_share(head, queued) else 0
+                if rows >= limit:
+                    return limit
+        return rows
 
     def _level(self, queued: QueuedRequest) -> OrderedDict[QueuedRequest, None]:
         priority = queued.request.priority

@@ -5,7 +5,7 @@ those has waited longest, goes to an idle worker. A batch is ready when it has i
 waited for the queue delay, or at once where no delay is set.
 
 A worker that ends takes its batch with it: each request is then tried once more, alone, so that a request that kills
-its worker is found and fails by itself.
+its worker is found and fails by itself. So it is with a batch that cannot be handed to a worker.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from typing import Self
 
 import structlog
 
-from paddlewheel.batching.buckets import bucket_of
+from paddlewheel.batching.buckets import bucket_of, rows_of
 from paddlewheel.batching.pace import Pace
 from paddlewheel.batching.request_queue import QueuedRequest, RequestQueue
 from paddlewheel.config import Batching
-from paddlewheel.errors import WorkerCrashedError
+from paddlewheel.errors import InternalError, InvalidArgumentError, PaddlewheelError, WorkerCrashedError
 from paddlewheel.inference import Answer, InferenceRequest
 from paddlewheel.pipelines.pipeline import Outcome
 from paddlewheel.pipelines.spec import ModelSpec
 from paddlewheel.telemetry.metrics import Metrics
 from paddlewheel.workers import ProcessPool, WorkerEndedError, WorkerProcess
 
-_MOST_CRASHES = 2
 _LONGEST_RETRY_AFTER_S = 60
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -86,8 +85,14 @@ class Scheduler:
     def submit(self, request: InferenceRequest) -> QueuedRequest:
         """Queue `request`; raises :class:`ResourceExhaustedError` when its model's queue is full."""
         model = self._models[request.model]
+        pipeline, rows = model.spec.pipeline, rows_of(model.spec.pipeline, request)
+        if rows > model.batching.max_batch_size:
+            raise InvalidArgumentError(
+                f"The request has {rows} rows; model '{model.spec.name}' takes at most "
+                f"{model.batching.max_batch_size} at once (setting max_batch_size)."
+            )
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        queued = QueuedRequest(request, bucket_of(model.spec.pipeline, request), time.monotonic(), answer)
+        queued = QueuedRequest(request, bucket_of(pipeline, request), time.monotonic(), answer, rows)
         model.queue.put(queued, self.retry_after_s(model))
         answer.add_done_callback(lambda _: self._observe(model))
         self._observe(model)
@@ -122,7 +127,7 @@ class Scheduler:
         """Give every ready batch that an idle worker can take to one; return when the next will be ready."""
         while True:
             candidates = [
-                (head.request.priority, head.enqueued_at, model.ready_at(head), model)
+                (head.request.priority, head.enqueued_at, model.ready_at(head), model, head)
                 for model in self._models.values()
                 if (head := model.queue.head()) is not None and self.pool.has_idle(model.spec.name)
             ]
@@ -130,21 +135,22 @@ class Scheduler:
             ready = [candidate for candidate in candidates if candidate[2] <= now]
             if not ready:
                 return min((candidate[2] for candidate in candidates), default=None)
-            model = min(ready, key=lambda candidate: candidate[:2])[3]
-            batch = model.queue.take(self._limit(model), now)
+            *_, model, head = min(ready, key=lambda candidate: candidate[:2])
+            batch = model.queue.take(self._limit(model, head), now)
             if batch:
                 self._start(model, batch)
 
-    def _limit(self, model: ServedModel) -> int:
-        """Return the most requests for the next batch.
+    def _limit(self, model: ServedModel, head: QueuedRequest) -> int:
+        """Return the most rows for the next batch, which starts with `head`.
 
         Without a queue delay nobody asked for large batches: the waiting requests are shared out over the workers, so
         that a burst does not go to one worker while the others stand idle.
         """
+        most = model.batching.max_batch_size
         if model.batching.max_queue_delay_microseconds:
-            return model.batching.max_batch_size
-        share = math.ceil(len(model.queue) / max(self.pool.workers, 1))
-        return min(share, model.batching.max_batch_size)
+            return most
+        workers = max(self.pool.workers, 1)
+        return math.ceil(model.queue.waiting_like(head, most * workers) / workers)
 
     def _start(self, model: ServedModel, batch: list[QueuedRequest]) -> None:
         worker = self.pool.take_idle(model.spec.name)
@@ -164,7 +170,14 @@ class Scheduler:
         try:
             outcomes = await worker.run(model.spec.name, [queued.request for queued in batch], self._threads(model))
         except WorkerEndedError as error:
-            self._try_again(model, batch, error)
+            _log.warning("a worker ended with its batch", model=model.spec.name, requests=len(batch), reason=str(error))
+            detail = "Two workers that ran the request ended before it was done; it is not tried again."
+            self._run_alone(model, batch, WorkerCrashedError(detail))
+        except PaddlewheelError as error:
+            self._run_alone(model, batch, error)
+        except Exception:  # a fault of ours must not leave callers without an answer
+            _log.exception("a batch failed outside of the model", model=model.spec.name)
+            self._run_alone(model, batch, InternalError("The server failed on this request; its log has the reason."))
         else:
             model.pace.record(time.monotonic() - started, len(batch))
             for queued, outcome in zip(batch, outcomes, strict=True):
@@ -180,16 +193,15 @@ class Scheduler:
         alone = self.pool.busy <= 1 and not any(each.queue.head() for each in self._models.values())
         return model.spec.threads[-1 if alone else 0]
 
-    def _try_again(self, model: ServedModel, batch: list[QueuedRequest], error: WorkerEndedError) -> None:
-        _log.warning("a worker ended with its batch", model=model.spec.name, requests=len(batch), reason=str(error))
+    def _run_alone(self, model: ServedModel, batch: list[QueuedRequest], error: PaddlewheelError) -> None:
+        """Put the requests of a batch that failed as a whole back, each to run alone; one that did gets `error`."""
         for queued in reversed(batch):
-            queued.crashes += 1
             if queued.answer.done():
                 continue
-            if queued.crashes >= _MOST_CRASHES:
-                detail = f"Request {queued.request.id} ended the worker that ran it, twice; it is not tried again."
-                queued.answer.set_exception(WorkerCrashedError(detail))
+            if queued.alone:
+                queued.answer.set_exception(error)
             else:
+                queued.alone = True
                 model.queue.put_back(queued)
 
     def _observe(self, model: ServedModel) -> None:

@@ -72,10 +72,10 @@ class PoolSettings(_Section):
 class Batching(_Section):
     """How a model's requests wait and are put together (Triton's names)."""
 
-    max_batch_size: PositiveInt = 8
-    """Most requests in a batch."""
+    max_batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
+    """Most rows in a batch: a picture is one, a tensor request has as many as its first dimension says."""
     preferred_batch_size: PositiveInt | None = None
-    """A batch of this size is ready at once."""
+    """A batch of so many rows is ready at once."""
     max_queue_delay_microseconds: Annotated[int, Field(ge=0)] = 0
     """How long the head of the queue may wait for company while a worker is idle."""
     max_queue_size: PositiveInt = 100

@@ -16,6 +16,7 @@ from paddlewheel.pipelines import picture_header
 from paddlewheel.pipelines.ocr.parameters import parse_parameters
 from paddlewheel.pipelines.pipeline import Pipeline
 from paddlewheel.pipelines.spec import ModelSpec
+from paddlewheel.pipelines.tensor import check_tensors, load_tensor
 
 __all__ = ["ModelSpec", "build", "check"]
 
@@ -30,10 +31,8 @@ def build(spec: ModelSpec) -> Pipeline:
         logs=spec.engine_logs,
     )
     if spec.pipeline == "tensor":
-        from paddlewheel.pipelines.tensor import load_tensor  # noqa: PLC0415  # only workers run models
-
         return load_tensor(spec.engine, load)
-    from paddlewheel.pipelines.ocr.loading import load_ocr  # noqa: PLC0415  # likewise
+    from paddlewheel.pipelines.ocr.loading import load_ocr  # noqa: PLC0415  # only workers read pixels
 
     assert spec.folder is not None, "an OCR model comes from a pack"
     installed = InstalledPack(get_pack(spec.version), Path(spec.folder))
@@ -45,6 +44,8 @@ def check(spec: ModelSpec, request: InferenceRequest) -> None:
     if spec.pipeline == "ocr":
         parse_parameters(request.parameters, spec.options)
         picture_header.inspect(picture_of(request), spec.max_pixels)
+    else:
+        check_tensors(request)
 
 
 def picture_of(request: InferenceRequest) -> memoryview:

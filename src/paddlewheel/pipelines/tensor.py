@@ -1,4 +1,7 @@
-"""The tensor pipeline: named arrays in, named arrays out; requests of a batch are put together along axis 0."""
+"""The tensor pipeline: named arrays in, named arrays out; requests of a batch are put together along axis 0.
+
+:func:`check_tensors` is for the front process: what it lets through can be put together and taken apart again.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,24 @@ import numpy.typing as npt
 
 from paddlewheel import engines
 from paddlewheel.engines import LoadOptions, ModelFiles, Predictor
-from paddlewheel.errors import PaddlewheelError
-from paddlewheel.inference import Answer, Tensor
+from paddlewheel.errors import InvalidArgumentError, PaddlewheelError
+from paddlewheel.inference import Answer, InferenceRequest, Tensor
 from paddlewheel.pipelines.pipeline import Item, Outcome
+
+
+def check_tensors(request: InferenceRequest) -> None:
+    """Raise :class:`InvalidArgumentError` unless the inputs have names of their own and the same rows, at least one."""
+    names = [tensor.name for tensor in request.inputs]
+    if len(set(names)) != len(names):
+        raise InvalidArgumentError(f"The inputs are called {names}; expected a name of its own for each.")
+    for tensor in request.inputs:
+        tensor.numpy()
+    rows = {tensor.shape[:1] for tensor in request.inputs}
+    if len(rows) != 1 or rows <= {(), (0,)}:
+        shapes = ", ".join(f"'{tensor.name}' {list(tensor.shape)}" for tensor in request.inputs)
+        raise InvalidArgumentError(
+            f"The inputs have these shapes: {shapes or 'none'}; expected one first dimension, the rows, of at least 1."
+        )
 
 
 def load_tensor(engine: str, options: LoadOptions) -> TensorPipeline:
@@ -40,17 +58,28 @@ class TensorPipeline:
         wanted = [index for index, outcome in enumerate(outcomes) if outcome is None]
         if wanted:
             arrays = [{tensor.name: tensor.numpy() for tensor in batch[index].inputs} for index in wanted]
-            outputs = self._predictor.run(
-                {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}, threads
-            )
-            start = 0
-            for index, inputs in zip(wanted, arrays, strict=True):
-                rows = _rows(inputs)
-                outcomes[index] = Answer(
-                    tuple(Tensor.from_numpy(name, array[start : start + rows]) for name, array in outputs.items())
-                )
-                start += rows
+            inputs = {name: np.concatenate([each[name] for each in arrays]) for name in arrays[0]}
+            rows = [len(next(iter(each.values()))) for each in arrays]
+            for index, answer in zip(wanted, _cut(self._predictor.run(inputs, threads), rows), strict=True):
+                outcomes[index] = answer
         return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _cut(outputs: Mapping[str, npt.NDArray[Any]], rows: Sequence[int]) -> list[Answer]:
+    """Return an answer for each item; raises ValueError where the outputs do not have the rows of the batch."""
+    if len(rows) == 1:
+        return [_answer(outputs)]
+    if any(array.shape[:1] != (sum(rows),) for array in outputs.values()):
+        raise ValueError(f"an output does not have the {sum(rows)} rows of the batch: its items must run alone")
+    ends = np.cumsum(rows)
+    return [
+        _answer({name: array[end - count : end] for name, array in outputs.items()})
+        for count, end in zip(rows, ends, strict=True)
+    ]
+
+
+def _answer(outputs: Mapping[str, npt.NDArray[Any]]) -> Answer:
+    return Answer(tuple(Tensor.from_numpy(name, array) for name, array in outputs.items()))
 
 
 def _refusal(item: Item) -> PaddlewheelError | None:
@@ -61,7 +90,3 @@ def _refusal(item: Item) -> PaddlewheelError | None:
     except PaddlewheelError as error:
         return error
     return None
-
-
-def _rows(inputs: Mapping[str, npt.NDArray[Any]]) -> int:
-    return len(next(iter(inputs.values())))
