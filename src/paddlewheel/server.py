@@ -10,13 +10,13 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import structlog
 import uvicorn
 
 from paddlewheel import catalog
-from paddlewheel.config import Settings
+from paddlewheel.config import ServerSettings, Settings
 from paddlewheel.errors import ConfigurationError, PaddlewheelError
 from paddlewheel.http.app import create_app
 from paddlewheel.http.protocol import WatchfulProtocol
@@ -79,7 +79,7 @@ async def serve(
             loading = asyncio.create_task(_load(service, progress, on_ready))
             status = await _until_stopped(service, stop, loading)
             loading.cancel()
-            await _drain(service, settings)
+            await _drain(service, settings.server)
             edge.should_exit = True
             await serving
     return status
@@ -94,7 +94,8 @@ def _edge(settings: Settings, service: Service, jobs: JobRunner) -> _Edge:
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_keep_alive=round(settings.server.keep_alive_s),
+        # It is only ever added to a clock, so fractions of a second hold.
+        timeout_keep_alive=settings.server.keep_alive_s,  # type: ignore[arg-type]
         timeout_graceful_shutdown=_CLOSE_CONNECTIONS_S,
     )
     return _Edge(config)
@@ -132,13 +133,11 @@ def _explain(error: BaseException | None) -> None:
         _log.critical("the server does not start", exc_info=error)
 
 
-async def _drain(service: Service, settings: Settings) -> None:
-    """Finish what was taken, within the grace period."""
-    server = settings.server
-    _log.info("draining", grace_s=server.drain_s)
+async def _drain(service: Service, settings: ServerSettings) -> None:
+    """Finish what was taken, within the grace period; where no worker comes up any more, refuse it at once."""
+    grace_s = 0 if service.broken.is_set() else settings.drain_s
+    _log.info("draining", grace_s=grace_s)
     service.draining = True
-    if server.drain_delay_s:
-        await asyncio.sleep(server.drain_delay_s)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(server.drain_s):
-            await service.drain()
+    if grace_s:
+        await asyncio.sleep(settings.drain_delay_s)
+    await service.drain(grace_s)

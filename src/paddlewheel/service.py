@@ -31,7 +31,7 @@ from paddlewheel.errors import (
 from paddlewheel.inference import Answer, InferenceRequest, InferenceResponse
 from paddlewheel.pipelines import ModelSpec
 from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
-from paddlewheel.workers import ModelState, ProcessPool, Setup, start_fork_server
+from paddlewheel.workers import ModelState, ProcessPool, Setup, fork_server
 
 _LOADING_RETRY_AFTER_S = 1.0
 
@@ -66,7 +66,7 @@ class Service:
     async def load(self, progress: catalog.Progress = lambda _: None) -> None:
         """Pull what is missing and start the pools; returns when every model is loaded or has failed."""
         specs = await asyncio.to_thread(self._resolve, progress)
-        start_fork_server(spec.engine for spec in specs)
+        self._running.enter_context(fork_server(spec.engine for spec in specs))
         for name in self.settings.pool:
             mine = [spec for spec in specs if self.settings.models[spec.name].pool == name]
             if mine:
@@ -131,11 +131,8 @@ class Service:
 
     def submit(self, request: InferenceRequest) -> QueuedRequest:
         """Admit `request` and queue it; the caller must hand it to :meth:`wait`."""
-        try:
+        with self.refusals(request.model):
             queued = self._admit(request)
-        except PaddlewheelError as error:
-            self._count(request.model, error.code)
-            raise
         self._waiting.add(queued.answer)
         queued.answer.add_done_callback(self._waiting.discard)
         return queued
@@ -144,7 +141,7 @@ class Service:
         """Return the answer of a request that :meth:`submit` queued."""
         request = queued.request
         assert request.deadline is not None, "submit gives each request a deadline"
-        with self._counted(request.model):
+        with self._outcome(request.model):
             try:
                 async with asyncio.timeout(request.deadline - time.monotonic()):
                     answer = await asyncio.shield(queued.answer)
@@ -155,11 +152,13 @@ class Service:
                 queued.leave()
         return _response(queued, answer, self._models[request.model].spec)
 
-    async def drain(self) -> None:
-        """Refuse new requests and wait until those that were taken are answered."""
+    async def drain(self, grace_s: float) -> None:
+        """Refuse new requests and wait until those that were taken are answered; after `grace_s` refuse these too."""
         self.draining = self._refusing = True
-        while self._waiting:
-            await asyncio.wait(self._waiting)
+        if self._waiting:
+            _, late = await asyncio.wait(self._waiting, timeout=grace_s)
+            for answer in late:
+                answer.set_exception(_shutting_down())
 
     def _admit(self, request: InferenceRequest) -> QueuedRequest:
         model, scheduler = self._find(request.model)
@@ -173,7 +172,7 @@ class Service:
 
     def _find(self, name: str) -> tuple[ServedModel, Scheduler]:
         if self._refusing:
-            raise UnavailableError("The server is shutting down.", retry_after_s=_LOADING_RETRY_AFTER_S)
+            raise _shutting_down()
         if name not in self.settings.models:
             known = ", ".join(sorted(self.settings.models))
             raise NotFoundError(f"There is no model '{name:.100}'; this server has: {known}.")
@@ -185,12 +184,15 @@ class Service:
         return self._models[name], self._schedulers[name]
 
     def _refuse_if_late(self, deadline: float, model: ServedModel, scheduler: Scheduler) -> None:
-        """Refuse at once what would only expire in the queue, by the measured pace."""
+        """Refuse at once what would only expire in the queue, by the measured pace.
+
+        What need not wait is taken, however slow the model seems: only running it can show that it no longer is.
+        """
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceededError("The deadline had passed when the request arrived.")
         expected_s = scheduler.expected_s(model)
-        if model.pace.trusted and expected_s > left_s:
+        if model.pace.trusted and scheduler.wait_s(model) > 0 and expected_s > left_s:
             raise ResourceExhaustedError(
                 f"Model '{model.spec.name}' would answer in about {expected_s:.1f} s, after the deadline of "
                 f"{left_s:.1f} s.",
@@ -198,7 +200,8 @@ class Service:
             )
 
     @contextmanager
-    def _counted(self, model: str) -> Iterator[None]:
+    def refusals(self, model: str) -> Iterator[None]:
+        """Count an error of the block as the outcome of a request to `model`: one that does not get to :meth:`wait`."""
         try:
             yield
         except PaddlewheelError as error:
@@ -207,11 +210,21 @@ class Service:
         except asyncio.CancelledError:
             self._count(model, CancelledByCallerError.code)
             raise
+
+    @contextmanager
+    def _outcome(self, model: str) -> Iterator[None]:
+        """Count how a request ends."""
+        with self.refusals(model):
+            yield
         self._count(model, "OK")
 
     def _count(self, model: str, outcome: str) -> None:
         known = model if model in self.settings.models else UNKNOWN
         self.metrics.requests.labels(known, outcome).inc()
+
+
+def _shutting_down() -> UnavailableError:
+    return UnavailableError("The server is shutting down.", retry_after_s=_LOADING_RETRY_AFTER_S)
 
 
 def _response(queued: QueuedRequest, answer: Answer, spec: ModelSpec) -> InferenceResponse:

@@ -26,10 +26,13 @@ def deadline_of(request: Request, limits: Limits) -> float | None:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
+    return deadline_after(seconds, limits, f"{TIMEOUT_HEADER} is {text!r:.40}")
+
+
+def deadline_after(seconds: float, limits: Limits, given: str) -> float:
+    """Return the deadline that lies `seconds` from now; raises :class:`InvalidArgumentError` about what was `given`."""
     if not 0 < seconds <= limits.max_deadline_s:
-        raise InvalidArgumentError(
-            f"{TIMEOUT_HEADER} is {text!r:.40}; expected seconds, more than 0 and at most {limits.max_deadline_s:g}."
-        )
+        raise InvalidArgumentError(f"{given}; expected more than 0 and at most {limits.max_deadline_s:g} seconds.")
     return deadline_in(seconds)
 
 

@@ -1,7 +1,7 @@
 """The outermost layer of the HTTP edge: what holds for every request, whatever its route.
 
 Gives each request its id, binds the id to every log line, bounds the body before anything reads it, measures the
-request, and tells clients to reconnect elsewhere while the server drains.
+request, and tells clients to reconnect elsewhere while the server drains; what is not over when it stops is refused.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddlewheel.config import Limits
-from paddlewheel.errors import InvalidArgumentError, PayloadTooLargeError
+from paddlewheel.errors import CancelledByCallerError, InvalidArgumentError, PayloadTooLargeError, UnavailableError
 from paddlewheel.http.problems import respond
 from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
 
 REQUEST_ID_HEADER: Final = "X-Request-Id"
 _WELL_FORMED_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_RESTART_RETRY_AFTER_S: Final = 1.0
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -46,6 +47,7 @@ class RequestContext:
         given = headers.get(REQUEST_ID_HEADER, "")
         request_id = given if _WELL_FORMED_ID.fullmatch(given) else str(uuid.uuid4())
         scope.setdefault("state", {})["request_id"] = request_id
+        body = _BoundedBody(receive, self._limits, headers)
         status = 0
 
         async def send_with_id(message: Message) -> None:
@@ -54,28 +56,21 @@ class RequestContext:
                 status = message["status"]
                 out = MutableHeaders(scope=message)
                 out[REQUEST_ID_HEADER] = request_id
-                if self._draining():
+                if self._draining() or not body.complete:
                     out["Connection"] = "close"
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             try:
-                await self._serve(scope, receive, send_with_id, headers)
+                await self._app(scope, body, send_with_id)
+            except asyncio.CancelledError:
+                if status:
+                    raise
+                # The server has drained; what is left here still sends its body.
+                error = UnavailableError("The server is shutting down.", retry_after_s=_RESTART_RETRY_AFTER_S)
+                await respond(error, scope, receive, send_with_id)
             finally:
                 self._observe(scope, status, time.monotonic() - began)
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        declared = headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > self._limits.max_body_bytes:
-            await respond(self._too_large(int(declared)), scope, receive, send, close=True)
-            return
-        await self._app(scope, _BoundedBody(receive, self._limits, self._too_large), send)
-
-    def _too_large(self, size: int) -> PayloadTooLargeError:
-        limit = self._limits.max_body_bytes
-        return PayloadTooLargeError(
-            f"The body has {size} bytes or more; at most {limit} are taken (setting limits.max_body_bytes)."
-        )
 
     def _observe(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", UNKNOWN)
@@ -86,16 +81,18 @@ class RequestContext:
 class _BoundedBody:
     """The receive channel of one request; the body is bounded in bytes and in silence between its parts."""
 
-    def __init__(self, receive: Receive, limits: Limits, too_large: Callable[[int], PayloadTooLargeError]) -> None:
+    def __init__(self, receive: Receive, limits: Limits, headers: Headers) -> None:
         self._receive = receive
         self._limits = limits
-        self._too_large = too_large
+        declared = headers.get("content-length", "0")
+        self._declared = int(declared) if declared.isdecimal() else 0
         self._received = 0
-        self._complete = False
+        self.complete = not self._declared and "transfer-encoding" not in headers
 
     async def __call__(self) -> Message:
-        if self._complete:
+        if self.complete:
             return await self._receive()
+        self._check(self._declared)
         try:
             async with asyncio.timeout(self._limits.receive_timeout_s):
                 message = await self._receive()
@@ -104,8 +101,16 @@ class _BoundedBody:
             raise InvalidArgumentError(
                 f"No byte of the body came for {timeout_s:g} s (setting limits.receive_timeout_s)."
             ) from None
+        if message["type"] == "http.disconnect":
+            raise CancelledByCallerError("The caller closed the connection before the body was complete.")
         self._received += len(message.get("body", b""))
-        self._complete = not message.get("more_body", False)
-        if self._received > self._limits.max_body_bytes:
-            raise self._too_large(self._received)
+        self.complete = not message.get("more_body", False)
+        self._check(self._received)
         return message
+
+    def _check(self, size: int) -> None:
+        limit = self._limits.max_body_bytes
+        if size > limit:
+            raise PayloadTooLargeError(
+                f"The body has {size} bytes or more; at most {limit} are taken (setting limits.max_body_bytes)."
+            )

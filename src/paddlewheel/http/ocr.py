@@ -39,8 +39,9 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
         openapi_extra=PICTURE_BODY,
     )
     async def recognise(request: Request) -> Response:
-        picture, parameters = await read_picture(request, limits)
-        call = _call(request.state.request_id, picture, parameters, deadline_of(request, limits))
+        with service.refusals(MODEL):
+            picture, parameters = await read_picture(request, limits)
+            call = _call(request.state.request_id, picture, parameters, deadline_of(request, limits))
         response = await unless_caller_leaves(request, service.infer(call))
         return _json(page_body(response))
 
@@ -53,8 +54,9 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
         openapi_extra=PICTURE_BODY,
     )
     async def submit(request: Request) -> Response:
-        picture, parameters = await read_picture(request, limits)
-        deadline = deadline_of(request, limits) or deadline_in(service.settings.jobs.deadline_s)
+        with service.refusals(MODEL):
+            picture, parameters = await read_picture(request, limits)
+            deadline = deadline_of(request, limits) or deadline_in(service.settings.jobs.deadline_s)
         job = await jobs.submit(_call(new_job_id(time.time()), picture, parameters, deadline))
         url = f"/ocr/result/{job.id}"
         body = {"request_id": job.id, "status": "submitted", "status_url": url}

@@ -47,12 +47,9 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, on_fault)
 
 
-async def respond(error: PaddlewheelError, scope: Scope, receive: Receive, send: Send, *, close: bool = False) -> None:
+async def respond(error: PaddlewheelError, scope: Scope, receive: Receive, send: Send) -> None:
     """Send `error` from outside of the application's routes."""
-    response = problem(error, scope)
-    if close:
-        response.headers["Connection"] = "close"
-    await response(scope, receive, send)
+    await problem(error, scope)(scope, receive, send)
 
 
 def problem(error: PaddlewheelError, scope: Scope) -> Response:

@@ -10,8 +10,9 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from paddlewheel.config import Limits
 from paddlewheel.errors import InvalidArgumentError
-from paddlewheel.http.calls import deadline_of, unless_caller_leaves
+from paddlewheel.http.calls import deadline_after, deadline_of, unless_caller_leaves
 from paddlewheel.inference import (
     BYTES,
     DATATYPES,
@@ -20,7 +21,6 @@ from paddlewheel.inference import (
     InferenceRequest,
     InferenceResponse,
     Tensor,
-    deadline_in,
 )
 from paddlewheel.service import Service
 
@@ -43,8 +43,9 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/models/{model}/infer")
     async def infer(model: str, request: Request) -> Response:
-        body = _object(await request.body())
-        call = _request(body, model, request.state.request_id, deadline_of(request, service.settings.limits))
+        with service.refusals(model):
+            body = _object(await request.body())
+            call = _request(body, model, request, service.settings.limits)
         response = await unless_caller_leaves(request, service.infer(call))
         return Response(orjson.dumps(_body(response, body.get("id"))), media_type="application/json")
 
@@ -61,27 +62,32 @@ def _object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _request(body: dict[str, Any], model: str, request_id: str, deadline: float | None) -> InferenceRequest:
-    parameters = dict(body.get("parameters") or {})
+def _request(body: dict[str, Any], model: str, request: Request, limits: Limits) -> InferenceRequest:
+    parameters = body.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise InvalidArgumentError("The body's 'parameters' are no object.")
     priority = parameters.pop("priority", HIGHEST_PRIORITY)
     timeout_us = parameters.pop("timeout", None)
-    if not isinstance(priority, int) or not isinstance(timeout_us, int | None):
+    if type(priority) is not int or type(timeout_us) not in (int, type(None)):
         raise InvalidArgumentError("Parameters 'priority' and 'timeout' are whole numbers (timeout in microseconds).")
+    deadline = deadline_of(request, limits)
     if timeout_us is not None:
-        deadline = deadline_in(timeout_us / 1e6)
+        deadline = deadline_after(timeout_us / 1e6, limits, f"Parameter 'timeout' is {timeout_us} microseconds")
     inputs = tuple(_tensor(each) for each in body["inputs"])
-    return InferenceRequest(request_id, model, inputs, parameters, priority=priority, deadline=deadline)
+    return InferenceRequest(request.state.request_id, model, inputs, parameters, priority=priority, deadline=deadline)
 
 
 def _tensor(given: Any) -> Tensor:
     try:
         name, datatype, shape, data = (given[key] for key in ("name", "datatype", "shape", "data"))
+        if not isinstance(name, str) or not isinstance(datatype, str):
+            raise TypeError(f"name {name!r:.40} and datatype {datatype!r:.40} must be text")  # noqa: TRY301
         if datatype == BYTES:
             return Tensor.from_strings(name, np.ravel(data).tolist())
         if datatype not in DTYPES:
             raise InvalidArgumentError(f"Tensor '{name}' has datatype '{datatype}'; expected one of {DATATYPES}.")
         return Tensor.from_numpy(name, np.array(data, DTYPES[datatype]).reshape(shape))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgumentError(
             f"An input is not a tensor: {error}; expected name, datatype, shape, and data that fits them."
         ) from None

@@ -46,7 +46,8 @@ class JobRunner:
     async def submit(self, request: InferenceRequest) -> Job:
         """Take `request`, whose id becomes the job's; raises what :meth:`Service.submit` raises."""
         job = Job(request.id, request.model, created_at=time.time())
-        await self._store.add(job, job.created_at)
+        with self._service.refusals(request.model):
+            await self._store.add(job, job.created_at)
         try:
             queued = self._service.submit(request)
         except PaddlewheelError:
