@@ -99,6 +99,20 @@ def test_ends_its_process_on_a_value() -> None:
     assert (done.returncode, done.stdout) == (EXIT_STATUS, "alive\n")
 
 
+def test_loads_as_slowly_as_told() -> None:
+    """`load_delay_s` holds back the load itself."""
+    before = time.monotonic()
+    _echo(load_delay_s=0.1)
+    assert time.monotonic() - before >= 0.1
+
+
+def test_ends_its_process_at_load() -> None:
+    """`exit_at_load` kills the process before anything is loaded, as a damaged file may."""
+    lethal = _LETHAL.replace("sys.argv[1]: 666", "'exit_at_load': True")
+    done = subprocess.run([sys.executable, "-c", lethal], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (EXIT_STATUS, "")
+
+
 def test_hangs_on_a_value() -> None:
     """`hang_on` never answers."""
     with subprocess.Popen([sys.executable, "-c", _LETHAL, "hang_on"], stdout=subprocess.PIPE, text=True) as process:

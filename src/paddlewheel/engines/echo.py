@@ -53,6 +53,10 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """Never answer when an element has this value."""
     replace_with: float | None = None
     """Return this (`nan` and `inf` included) in place of each element."""
+    load_delay_s: float = 0.0
+    """Wait before it is loaded."""
+    exit_at_load: bool = False
+    """End the process instead of loading."""
     event_log: str | None = None
     """File to which `start N` and `finish N` are appended, N being the first element of each row."""
 
@@ -71,6 +75,9 @@ def load(files: ModelFiles, options: LoadOptions) -> EchoPredictor:  # noqa: ARG
     settings = parse_options(name, Options, options.options)
     if len(settings.outputs) != len(settings.ports):
         raise ModelLoadError(f"Engine 'echo' has {len(settings.outputs)} outputs for {len(settings.ports)} ports.")
+    if settings.exit_at_load:
+        os._exit(EXIT_STATUS)
+    threading.Event().wait(settings.load_delay_s)
     return EchoPredictor(settings)
 
 
