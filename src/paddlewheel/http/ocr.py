@@ -16,13 +16,13 @@ from paddlewheel.http.calls import deadline_of, unless_caller_leaves
 from paddlewheel.http.pictures import read_picture
 from paddlewheel.http.problems import recorded_problem
 from paddlewheel.http.schemas import PICTURE_BODY, PROBLEMS, OcrPage, PendingCall, SubmittedCall
-from paddlewheel.inference import InferenceRequest, InferenceResponse, Tensor, deadline_in
+from paddlewheel.inference import InferenceRequest, Tensor, deadline_in
 from paddlewheel.jobs import JobRunner
 from paddlewheel.jobs.job import new_job_id
+from paddlewheel.pipelines.ocr.body import page_body
 from paddlewheel.service import Service
 
 MODEL: Final = "ocr"
-_MODE: Final = "full"
 _POLL_AFTER_S: Final = 1
 
 
@@ -82,33 +82,6 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
 def _call(request_id: str, picture: bytes, parameters: Mapping[str, Any], deadline: float | None) -> InferenceRequest:
     image = Tensor.from_elements("image", [picture])
     return InferenceRequest(request_id, MODEL, (image,), parameters, deadline=deadline)
-
-
-def page_body(response: InferenceResponse) -> dict[str, Any]:
-    """Return the answer of the OCR pipeline in the shape of ``POST /ocr``."""
-    answer = response.answer
-    texts = answer.output("text").strings()
-    scores = answer.output("score").numpy().tolist()
-    boxes = answer.output("box").numpy().tolist()
-    angles = answer.output("angle").numpy().tolist()
-    lines: list[dict[str, Any]] = [
-        {"text": text, "score": round(score, 4), "angle": angle}
-        for text, score, angle in zip(texts, scores, angles, strict=True)
-    ]
-    # Without boxes (`text_only`) there is nothing to put in.
-    for line, box in zip(lines, boxes, strict=False):
-        line["box"] = box
-    return {
-        "request_id": response.request_id,
-        "model": response.model,
-        "version": response.version,
-        "mode": _MODE,
-        "cached": False,
-        **answer.parameters,
-        "text": "\n".join(texts),
-        "lines": lines,
-        "timing_ms": dict(answer.timing_ms),
-    }
 
 
 def _json(body: dict[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
