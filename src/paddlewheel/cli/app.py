@@ -6,6 +6,7 @@ import typer
 
 from paddlewheel.cli.config import show_config
 from paddlewheel.cli.models import models_app
+from paddlewheel.cli.ocr import ocr
 from paddlewheel.cli.serve import serve
 
 app = typer.Typer(
@@ -15,5 +16,6 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 app.command()(serve)
+app.command()(ocr)
 app.command("config")(show_config)
 app.add_typer(models_app)

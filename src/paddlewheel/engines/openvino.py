@@ -11,12 +11,14 @@ import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy.typing as npt
 
+from paddlewheel.engines.compiled_cache import cache_entry, entry_name
 from paddlewheel.engines.options import parse_options
 from paddlewheel.engines.predictor import Arrays, Format, LoadOptions, ModelFiles, TensorSpec, check_inputs
 from paddlewheel.errors import ModelLoadError
@@ -77,7 +79,8 @@ def load(files: ModelFiles, options: LoadOptions) -> OpenVINOPredictor:
 
     settings = parse_options(name, Options, options.options)
     core = openvino.Core()
-    precision = _precision(options.precision, core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
+    capabilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    precision = _precision(options.precision, capabilities)
     hints: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
@@ -85,15 +88,16 @@ def load(files: ModelFiles, options: LoadOptions) -> OpenVINOPredictor:
         "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
         "CPU_RUNTIME_CACHE_CAPACITY": settings.shape_cache,
     }
-    if settings.cache_dir is not None:
-        Path(settings.cache_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
-        hints["CACHE_DIR"] = settings.cache_dir
 
     def compiled(threads: int) -> openvino.CompiledModel:
         return core.compile_model(files.model, "CPU", hints | {"INFERENCE_NUM_THREADS": threads})
 
     try:
-        with ThreadPoolExecutor(len(options.threads)) as pool:
+        with ExitStack() as stack:
+            if settings.cache_dir is not None:
+                entry = entry_name(files.model, openvino.get_version(), capabilities, hints, options.threads)
+                hints["CACHE_DIR"] = str(stack.enter_context(cache_entry(Path(settings.cache_dir), entry)))
+            pool = stack.enter_context(ThreadPoolExecutor(len(options.threads)))
             networks = dict(zip(options.threads, pool.map(compiled, options.threads), strict=True))
     except RuntimeError as error:
         raise ModelLoadError(
