@@ -13,10 +13,10 @@ import orjson
 import psutil
 import pytest
 from PIL import Image
-from waiting import wait_for
 
 from paddlewheel.cli.sources import expand
 from paddlewheel.errors import InvalidArgumentError
+from waiting import wait_for
 
 SAMPLES = Path(__file__).parent.parent / "samples"
 COMMAND = [sys.executable, "-m", "paddlewheel", "ocr", "--pack", "ppocrv6-tiny"]

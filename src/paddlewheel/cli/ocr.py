@@ -72,7 +72,7 @@ def ocr(
         settings = read_settings(config, overrides, flags).settings
         if MODEL not in settings.models:
             raise ConfigurationError(f"The settings have no model '{MODEL}'.")
-        configure_logs("warning", settings.telemetry.log_format)
+        configure_logs("critical", settings.telemetry.log_format)
         write = stack.enter_context(_writer(form, out, settings, headings=len(sources) > 1))
         failures = uvloop.run(_read_and_write(settings, sources, given, write))
     raise typer.Exit(1 if failures else 0)
