@@ -3,7 +3,7 @@
 The process is forked from a fork server that has the engine libraries imported, so it starts in milliseconds. It runs
 one batch at a time on one thread (engines use more of their own). It ends when the front process closes the socket,
 and the kernel ends it when the front process dies, even in the middle of a batch: no worker outlives its server.
-Signals are the front's business: on SIGTERM it drains, and workers have to be there for that.
+It inherits that SIGTERM and SIGINT are blocked: the front process drains then, and needs its workers for that.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ class Setup:
 
 def main(channel: socket.socket, arena_bytes: int, setup: Setup) -> None:
     """Serve the front process at the other end of `channel` until it hangs up."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
     end_with_parent()
     # Large blocks go back to the system when they are freed: under changing shapes a worker stays 200 MB smaller.
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LEAST_MAPPED_BYTES)

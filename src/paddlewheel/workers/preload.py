@@ -1,8 +1,9 @@
 """Imported first by the fork server: what every worker inherits.
 
 SIGTERM and SIGINT go to the whole process group when a person or a service manager stops the server; the front
-process drains then and still needs its workers, so the fork server ignores both. The kernel ends it with the front
-process, and its workers with it.
+process drains then and still needs its workers, so both are blocked here and in all that is forked (not ignored: Paddle
+installs handlers of its own that end the process). The kernel ends the fork server with the front process, and the
+workers with the fork server.
 """
 
 import os
@@ -16,8 +17,7 @@ ENGINES_VARIABLE = "_PADDLEWHEEL_FORK_SERVER_ENGINES"
 
 
 def _prepare() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     child.end_with_parent()
     engines.preload(os.environ[ENGINES_VARIABLE].split())
 
