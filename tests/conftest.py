@@ -75,7 +75,8 @@ def start_server(tmp_path_factory: pytest.TempPathFactory, models_dir: Path) -> 
             settings, log = folder / "paddlewheel.toml", folder / "log"
             settings.write_text(f'models_dir = "{models_dir}"\n{toml}')
             command = [sys.executable, "-m", "paddlewheel", "serve", "--config", str(settings), "--port", "0", *flags]
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log.open("w"), text=True)
+            with log.open("w") as stderr:
+                process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
             stack.callback(_end, process)
             wait_for(lambda: "http://" in log.read_text() or process.poll() is not None, 30, "the server's address")
             found = re.search(r"http://\S+", log.read_text())

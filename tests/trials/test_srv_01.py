@@ -1,0 +1,92 @@
+"""SRV-01: a predictor is never shared, so no caller ever gets another caller's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import random
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from conftest import RunningServer, StartServer
+from trials.calls import Caller, calling, rows_of
+from waiting import eventually
+
+CALLERS = 32
+FONT = "/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc"
+SETTINGS = """
+[pool.default]
+workers = 2
+nice = 0
+[models.echo]
+pipeline = "tensor"
+engine = "echo"
+[models.tag]
+pipeline = "tensor"
+engine = "echo"
+[models.tag.engine_options]
+delay_s = 0.002
+[models.ocr]
+pack = "ppocrv6-tiny"
+batching = { max_queue_size = 200 }
+"""
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer) -> RunningServer:
+    """Return a server with two workers that hold two echoes and OCR."""
+    return start_server(SETTINGS)
+
+
+async def test_two_thousand_tensors_come_back_to_their_callers(server: RunningServer) -> None:
+    """32 callers, 2,000 requests to two models in eight shapes: each gets its own values, in its own shape."""
+    numbers = iter(range(2000))
+    mismatches: list[int] = []
+
+    async def call_on(caller: Caller) -> None:
+        for number in numbers:
+            rows = [[float(number)] * (1 + number % 4)] * (1 + number % 2)
+            answer = rows_of(await caller.infer("tag" if number % 5 == 0 else "echo", *rows))
+            if answer != rows:
+                mismatches.append(number)
+
+    async with calling(server.url) as caller:
+        await asyncio.gather(*(call_on(caller) for _ in range(CALLERS)))
+    assert not mismatches
+
+
+def _picture(digits: str, scale: float) -> bytes:
+    """Return a picture of `digits`, its size set by `scale`."""
+    font = ImageFont.truetype(FONT, round(40 * scale), index=2)
+    width, height = round(260 * scale), round(90 * scale)
+    image = Image.new("RGB", (width, height), "white")
+    ImageDraw.Draw(image).text((width / 2, height / 2), digits, "black", font, anchor="mm")
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+async def test_every_picture_comes_back_with_its_own_number(server: RunningServer) -> None:
+    """64 numbers in eight sizes, at once and as jobs, mixed: every answer has the number that was sent."""
+    draw = random.Random(1)  # noqa: S311  # not for secrets
+    numbers = [str(draw.randrange(100_000, 1_000_000)) for _ in range(64)]
+    pictures = {number: _picture(number, 0.8 + 0.2 * (index % 8)) for index, number in enumerate(numbers)}
+
+    async with calling(server.url) as caller:
+
+        async def read_now(number: str) -> tuple[str, str]:
+            response = await caller.http.post("/ocr", content=pictures[number])
+            return number, response.json()["text"]
+
+        async def read_later(number: str) -> tuple[str, str]:
+            submitted = await caller.http.post("/ocr/async", content=pictures[number])
+            assert submitted.status_code == 202, submitted.text
+            url = submitted.json()["status_url"]
+            response = await eventually(
+                lambda: caller.http.get(url), lambda response: response.status_code == 200, 60, "the job is done"
+            )
+            return number, response.json()["text"]
+
+        answers = await asyncio.gather(*map(read_now, numbers), *map(read_later, numbers))
+    assert [(sent, read) for sent, read in answers if sent != read] == []
