@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
+from fastapi_swagger import patch_fastapi
 from starlette.types import ASGIApp
 
 from paddlewheel import __version__
@@ -16,7 +17,16 @@ _DESCRIPTION = "Inference for Paddle and ONNX models, at once or as jobs, with O
 
 def create_app(service: Service, jobs: JobRunner) -> ASGIApp:
     """Return the application in front of `service` and `jobs`."""
-    app = FastAPI(title="paddlewheel", version=__version__, description=_DESCRIPTION)
+    app = FastAPI(
+        title="paddlewheel",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    # FastAPI's own page loads its scripts from elsewhere and is blank on a machine without the internet.
+    patch_fastapi(app)
     problems.install(app)
     if ocr.MODEL in service.settings.models:
         app.include_router(ocr.routes(service, jobs))

@@ -12,23 +12,20 @@ import binascii
 from typing import Any, Final
 
 import orjson
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException
 from starlette.requests import Request
 
-from paddlewheel.config import Limits
 from paddlewheel.errors import InvalidArgumentError
+from paddlewheel.http.form import read_form
 
 _FIELDS: Final = ("image", "file")
-_MOST_FIELDS: Final = 64
 
 
-async def read_picture(request: Request, limits: Limits) -> tuple[bytes, dict[str, Any]]:
+async def read_picture(request: Request) -> tuple[bytes, dict[str, Any]]:
     """Return the encoded picture and the call's parameters, unchecked; raises :class:`InvalidArgumentError`."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     parameters: dict[str, Any] = dict(request.query_params)
     if kind == "multipart/form-data":
-        picture, own = await _from_form(request, limits)
+        picture, own = _from_form(await request.body(), request.headers["content-type"])
     elif kind == "application/json" or kind.endswith("+json"):
         picture, own = _from_json(await request.body())
     else:
@@ -36,24 +33,13 @@ async def read_picture(request: Request, limits: Limits) -> tuple[bytes, dict[st
     return picture, parameters | own
 
 
-async def _from_form(request: Request, limits: Limits) -> tuple[bytes, dict[str, Any]]:
-    try:
-        form = await request.form(max_files=_MOST_FIELDS, max_fields=_MOST_FIELDS, max_part_size=limits.max_body_bytes)
-    except (MultiPartException, ValueError, LookupError) as error:
-        raise InvalidArgumentError(f"The multipart form is not well formed: {error}") from None
-    try:
-        return await _file_of(form), {name: value for name, value in form.items() if isinstance(value, str)}
-    finally:
-        await form.close()
-
-
-async def _file_of(form: FormData) -> bytes:
-    files = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile)]
-    wanted = [value for name, value in files if name in _FIELDS]
-    if len(wanted) != 1 or len(files) != 1:
-        names = ", ".join(repr(name)[:60] for name, _ in files) or "none"
+def _from_form(body: bytes, content_type: str) -> tuple[bytes, dict[str, Any]]:
+    parts = read_form(body, content_type)
+    files = [part for part in parts if part.is_file]
+    if len(files) != 1 or files[0].name not in _FIELDS:
+        names = ", ".join(f"'{part.name:.60}'" for part in files) or "none"
         raise InvalidArgumentError(f"The form has these files: {names}; expected one, as 'image' or 'file'.")
-    return await wanted[0].read()
+    return bytes(files[0].data), {part.name: part.text for part in parts if not part.is_file}
 
 
 def _from_json(body: bytes) -> tuple[bytes, dict[str, Any]]:
