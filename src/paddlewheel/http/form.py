@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from python_multipart.exceptions import FormParserError
-from python_multipart.multipart import MultipartCallbacks, MultipartParser, parse_options_header
+from python_multipart.multipart import MultipartParser, parse_options_header
 
 from paddlewheel.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks  # there for type checkers only
 
 _MOST_PARTS = 64
 _MOST_HEADER_BYTES = 16_384
