@@ -16,6 +16,8 @@ import numpy.typing as npt
 from paddlewheel.pipelines.ocr.crop import Floats
 
 _SAME_ROW: Final = 0.5
+_STRAIGHT: Final = 0.003
+"""Radians within which a box counts as found straight."""
 
 
 @dataclass(slots=True)
@@ -33,6 +35,22 @@ class _Row:
         self.height += (height - self.height) * weight
 
 
+@dataclass(slots=True)
+class _Rows:
+    """A way to part lines into rows: the members of each, and where along its row each line starts."""
+
+    members: list[list[int]]
+    starts: Floats
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def order(self) -> list[int]:
+        return [
+            index for row in self.members for index in sorted(row, key=lambda member: (self.starts[member], member))
+        ]
+
+
 def reading_order(boxes: Floats) -> list[int]:
     """Return the indices of `boxes` [n, 4, 2] (first edge along the text) in reading order.
 
@@ -41,7 +59,12 @@ def reading_order(boxes: Floats) -> list[int]:
     """
     if len(boxes) == 0:
         return []
-    along = _direction(boxes)
+    readings = [_rows(boxes, along) for along in _directions(boxes)]
+    return min(readings, key=len).order()
+
+
+def _rows(boxes: Floats, along: npt.NDArray[np.float64]) -> _Rows:
+    """Return the rows of `boxes` if the text runs `along`."""
     across = np.array([-along[1], along[0]])
     positions = boxes.mean(axis=1) @ np.stack([along, across], axis=1)
     starts = (boxes @ along).min(axis=1)
@@ -55,14 +78,15 @@ def reading_order(boxes: Floats) -> list[int]:
             row = _Row(middle, height)
             rows.append(row)
         row.add(index, middle, height)
-    return [index for row in rows for index in sorted(row.members, key=lambda member: (starts[member], member))]
+    return _Rows([row.members for row in rows], starts)
 
 
-def _direction(boxes: Floats) -> npt.NDArray[np.float64]:
-    """Return the unit vector along most of the text.
+def _directions(boxes: Floats) -> list[npt.NDArray[np.float64]]:
+    """Return the unit vectors along which the text may run, the likelier first; the one that makes fewer rows is right.
 
     The quarter of the circle that holds most length wins; within it the median slope of the text, weighted by length,
-    is the page's skew. Long lines tell a slope better than short ones.
+    is the page's skew. Boxes of a few characters are often found straight on a tilted page, so the median of those that
+    are not is another candidate.
     """
     edges = (boxes[:, 1] - boxes[:, 0]).astype(np.float64)
     lengths = np.linalg.norm(edges, axis=1)
@@ -71,8 +95,15 @@ def _direction(boxes: Floats) -> npt.NDArray[np.float64]:
     winner = int(np.argmax(np.bincount(quarters, weights=lengths, minlength=4)))
     chosen = quarters == winner
     slopes = (angles[chosen] - winner * np.pi / 2 + np.pi) % (2 * np.pi) - np.pi
-    order = np.argsort(slopes, kind="stable")
-    weights = np.cumsum(lengths[chosen][order])
-    median = slopes[order][int(np.searchsorted(weights, weights[-1] / 2))]
-    angle = winner * np.pi / 2 + float(median)
-    return np.array([np.cos(angle), np.sin(angle)])
+    medians = [_median(slopes, lengths[chosen])]
+    tilted = np.abs(slopes) > _STRAIGHT
+    if tilted.any() and not tilted.all():
+        medians.append(_median(slopes[tilted], lengths[chosen][tilted]))
+    angles_along = winner * np.pi / 2 + np.array(medians)
+    return list(np.stack([np.cos(angles_along), np.sin(angles_along)], axis=1))
+
+
+def _median(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> float:
+    order = np.argsort(values, kind="stable")
+    sums = np.cumsum(weights[order])
+    return float(values[order][int(np.searchsorted(sums, sums[-1] / 2))])
