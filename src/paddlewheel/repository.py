@@ -74,6 +74,9 @@ def _pack_of(name: str, model: ModelSettings) -> catalog.Pack:
 def _pack(pack: catalog.Pack, settings: Settings, progress: catalog.Progress) -> tuple[str, str]:
     try:
         installed = catalog.find(settings.models_dir, pack.name)
-    except ModelLoadError:
-        installed = catalog.pull(pack, settings.models_dir, progress)
+    except ModelLoadError as lacking:
+        try:
+            installed = catalog.pull(pack, settings.models_dir, progress)
+        except ModelLoadError as error:
+            raise ModelLoadError(f"{lacking.detail} {error.detail}") from error
     return str(installed.folder), pack.name
