@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -139,6 +141,26 @@ pack = "ppocrv6-tiny"
         took_s = time.monotonic() - sent
     assert process.returncode == 0, output
     assert took_s < 2, "with all that it started: the end of its output is awaited"
+    assert b"Traceback" not in output
+
+
+def test_sigterm_while_a_pack_is_pulled(tmp_path: Path) -> None:
+    """An index that does not answer holds up neither the exit nor its status, and nothing goes on in the background."""
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        port = index.getsockname()[1]
+        environment = {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/simple", "PADDLEWHEEL_MODELS_DIR": str(tmp_path)}
+        command = [sys.executable, "-m", "paddlewheel", "serve", "--port", "0"]
+        with subprocess.Popen(
+            command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as process:
+            index.settimeout(30)
+            pip, _ = index.accept()
+            with pip:
+                sent = time.monotonic()
+                process.terminate()
+                output, _ = process.communicate(timeout=20)
+    assert process.returncode == 0, output
+    assert time.monotonic() - sent < 2, "with pip: the end of its output is awaited"
     assert b"Traceback" not in output
 
 
