@@ -47,8 +47,9 @@ class RunningServer:
 
     def workers(self) -> list[psutil.Process]:
         """Return the worker processes: the children of the fork server."""
-        family = psutil.Process(self.process.pid).children(recursive=True)
-        return [each for each in family if each.parent().pid != self.process.pid]
+        server = psutil.Process(self.process.pid)
+        ours = set(server.children())
+        return [each for each in server.children(recursive=True) if each not in ours]
 
     def metric(self, series: str) -> float:
         """Return the value of a series, written as in the text format; 0 if it is not there."""

@@ -1,0 +1,91 @@
+"""SRV-17: one port has one server, and workers made after a warm-up work."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import RunningServer, StartServer
+from trials.calls import calling, rows_of
+from waiting import eventually
+
+SETTINGS = """
+[pool.default]
+workers = 2
+nice = 0
+[models.one]
+pipeline = "tensor"
+engine = "echo"
+batching = { max_queue_size = 200 }
+[models.ocr]
+pack = "ppocrv6-tiny"
+"""
+
+
+@pytest.fixture(scope="module")
+def server(start_server: StartServer) -> RunningServer:
+    """Return a server with engines imported before its two workers were forked."""
+    return start_server(SETTINGS)
+
+
+def _start_on(port: int) -> tuple[subprocess.CompletedProcess[str], float]:
+    command = [sys.executable, "-m", "paddlewheel", "serve", "--port", str(port), "--set", "models={}"]
+    began = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done, time.monotonic() - began
+
+
+async def test_a_second_server_on_the_port_does_not_start(server: RunningServer) -> None:
+    """It ends at once with status 1 and the port in one line; the first server answers everything that follows."""
+    port = int(server.url.rpartition(":")[2])
+    done, took_s = await asyncio.to_thread(_start_on, port)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"Error: Cannot listen on 127\.0\.0\.1 port {port}: .*--port.*\n", done.stderr)
+    assert took_s < 10
+    async with calling(server.url) as caller:
+        answers = await asyncio.gather(*(caller.send("one", value) for value in range(50)))
+    assert [rows_of(answer) for answer in answers] == [[[value]] for value in range(50)]
+
+
+def test_a_port_that_something_else_holds() -> None:
+    """A port that another program has, not a server of ours, is named in the same way."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done, _ = _start_on(port)
+    assert done.returncode == 1
+    assert f"port {port}" in done.stderr
+
+
+def test_a_port_is_free_again_at_once(start_server: StartServer) -> None:
+    """A server that has ended, with connections of its own still closing, leaves its port to the next."""
+    first = start_server("models = {}", ready=False)
+    assert first.client.get("/livez").status_code == 200
+    port = first.url.rpartition(":")[2]
+    assert first.stop() == 0
+    second = start_server("models = {}", ready=False, flags=("--port", port))
+    assert second.url == first.url
+    assert second.client.get("/livez").status_code == 200
+    assert second.stop() == 0
+
+
+async def test_workers_made_after_a_warm_up_serve(server: RunningServer) -> None:
+    """A worker that is forked after calls were served answers like the first ones: 200 of 200."""
+    async with calling(server.url) as caller:
+        assert rows_of(await caller.send("one", 1)) == [[1]]
+        first = set(server.workers())
+        for worker in first:
+            worker.kill()
+        idle = 'paddlewheel_workers{pool="default",state="idle"}'
+
+        async def look() -> bool:
+            return first.isdisjoint(server.workers()) and await asyncio.to_thread(server.metric, idle) == 2
+
+        await eventually(look, bool, 30, "two new workers")
+        answers = await asyncio.gather(*(caller.send("one", value) for value in range(200)))
+    assert [rows_of(answer) for answer in answers] == [[[value]] for value in range(200)]
