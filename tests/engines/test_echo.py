@@ -64,6 +64,11 @@ def test_returns_special_values() -> None:
     assert np.isinf(_echo(replace_with=float("inf")).run({"input": ROWS})["output"]).all()
 
 
+def test_returns_the_threads_it_is_told_to_use() -> None:
+    """What a scheduler chose can be seen in the answer."""
+    assert (_echo(return_threads=True).run({"input": ROWS}, threads=3)["output"] == 3).all()
+
+
 def test_logs_start_and_finish_of_each_row(tmp_path: Path) -> None:
     """The event log tells which item began and which was finished, across processes."""
     log = tmp_path / "events"

@@ -67,7 +67,7 @@ class RequestQueue:
         queued.on_leave(lambda: self.remove(queued))
 
     def put_back(self, queued: QueuedRequest) -> None:
-        """Put a request that was taken back to the front of its priority; its place was never given away."""
+        """Put a request that was taken back to the front of its priority; the bound is for newcomers."""
         level = self._level(queued)
         level[queued] = None
         level.move_to_end(queued, last=False)

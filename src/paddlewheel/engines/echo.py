@@ -51,6 +51,8 @@ class Options(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """End the process when an element has this value."""
     hang_on: float | None = None
     """Never answer when an element has this value."""
+    return_threads: bool = False
+    """Return the number of threads that it was told to use in place of each element."""
     replace_with: float | None = None
     """Return this (`nan` and `inf` included) in place of each element."""
     load_delay_s: float = 0.0
@@ -95,13 +97,13 @@ class EchoPredictor:
             for label, port in zip(options.outputs, options.ports, strict=True)
         )
 
-    def run(self, inputs: Arrays, threads: int | None = None) -> dict[str, npt.NDArray[Any]]:  # noqa: ARG002  # as all
+    def run(self, inputs: Arrays, threads: int | None = None) -> dict[str, npt.NDArray[Any]]:
         """Return `inputs` under the names of the outputs, after whatever the options ask for."""
         check_inputs(self.inputs, inputs)
         self._log("start", inputs)
         self._misbehave(inputs)
         outputs = {
-            output.name: self._returned(inputs[source.name])
+            output.name: self._returned(inputs[source.name], threads or 0)
             for source, output in zip(self.inputs, self.outputs, strict=True)
         }
         self._log("finish", inputs)
@@ -121,10 +123,9 @@ class EchoPredictor:
         if _holds(inputs, options.fail_on):
             raise ValueError(f"The echo was told to fail on {options.fail_on}.")
 
-    def _returned(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        if self._options.replace_with is None:
-            return array.copy()
-        return np.full_like(array, self._options.replace_with)
+    def _returned(self, array: npt.NDArray[Any], threads: int) -> npt.NDArray[Any]:
+        value = threads if self._options.return_threads else self._options.replace_with
+        return array.copy() if value is None else np.full_like(array, value)
 
     def _log(self, event: str, inputs: Arrays) -> None:
         if self._options.event_log is None:
