@@ -79,14 +79,19 @@ def _host(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _described(parts: dict[str, str]) -> str:
+    """Return what holds for every network of a model, or for each."""
+    same = set(parts.values())
+    return same.pop() if len(same) == 1 else "; ".join(f"{part} {value}" for part, value in parts.items())
+
+
 def _summarise(console: Console, service: Service, address: tuple[str, int]) -> None:
     """Print what is served: models with engine and precision, workers, cores, addresses."""
     settings: Settings = service.settings
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, state in service.states().items():
         spec = state.spec
-        what = "; ".join(f"{part} {value}" for part, value in state.description.items())
-        table.add_row("model", f"[bold]{name}[/]", spec.version, spec.engine, what)
+        table.add_row("model", f"[bold]{name}[/]", spec.version, spec.engine, _described(state.description))
     for name, error in service.failures.items():
         table.add_row("[red]failed[/]", f"[bold]{name}[/]", error.detail)
     console.print(table, highlight=False, soft_wrap=True)
