@@ -16,6 +16,7 @@ import httpx2
 import psutil
 import pytest
 
+from paddlewheel.workers import fork_server
 from waiting import wait_for
 
 REPOSITORY = Path(__file__).parent.parent
@@ -26,6 +27,13 @@ _START_TIMEOUT_S = 90
 def models_dir() -> Path:
     """Return the folder of model packs that the tests share."""
     return Path(os.environ.get("PADDLEWHEEL_MODELS_DIR", REPOSITORY / ".models"))
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[None]:
+    """Run the fork server that tests of workers in this process share."""
+    with fork_server(["echo"]):
+        yield
 
 
 @dataclass

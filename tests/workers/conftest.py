@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +11,12 @@ import pytest
 
 from paddlewheel.inference import InferenceRequest, Tensor
 from paddlewheel.pipelines import ModelSpec
-from paddlewheel.workers import fork_server
 
 MakeSpec = Callable[..., ModelSpec]
 
 
-@pytest.fixture(scope="session")
-def _forked() -> Iterator[None]:
-    with fork_server(["echo"]):
-        yield
-
-
 @pytest.fixture
-def spec(_forked: None) -> MakeSpec:
+def spec(forked: None) -> MakeSpec:  # noqa: ARG001  # workers are forked from it
     """Return a function that describes an echo model with options."""
 
     def make(name: str = "echo", **options: Any) -> ModelSpec:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,7 +19,7 @@ from paddlewheel.errors import InternalError, ModelLoadError, PayloadTooLargeErr
 from paddlewheel.inference import Answer, InferenceRequest, Tensor
 from paddlewheel.pipelines import ModelSpec
 from paddlewheel.workers import Setup, WorkerEndedError, WorkerProcess
-from paddlewheel.workers.process import ARENA_BYTES, fork_server
+from paddlewheel.workers.process import ARENA_BYTES
 from waiting import eventually
 from workers.conftest import MakeSpec, mapped_arenas, open_descriptors, request
 
@@ -225,9 +227,24 @@ async def test_the_niceness_of_a_worker(spec: MakeSpec) -> None:
         assert psutil.Process(process.pid).nice() == psutil.Process().nice() + 3
 
 
-def test_a_fork_server_can_be_run_again() -> None:
-    """After the end of one the next starts afresh; ending one that has ended already does nothing."""
-    with fork_server(["echo"]), fork_server(["echo"]):
-        pass
+_NESTED = """
+import psutil
+from paddlewheel.workers import fork_server
+
+def count():
+    return sum("forkserver" in " ".join(child.cmdline()) for child in psutil.Process().children())
+
+with fork_server(["echo"]):
     with fork_server(["echo"]):
-        assert any("forkserver" in " ".join(child.cmdline()) for child in psutil.Process().children())
+        pass
+    assert count() == 1, "who did not start it leaves it"
+assert count() == 0
+with fork_server(["echo"]):
+    assert count() == 1
+"""
+
+
+def test_who_started_the_fork_server_ends_it() -> None:
+    """One that finds it running leaves it running; after the end of one the next starts afresh."""
+    done = subprocess.run([sys.executable, "-c", _NESTED], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

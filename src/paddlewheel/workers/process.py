@@ -46,16 +46,17 @@ class WorkerEndedError(Exception):
 def fork_server(engines: Iterable[str]) -> Iterator[None]:
     """Run the process that workers are forked from, with `engines` imported; where it runs already, that one serves.
 
-    At the end it is killed, even while it still imports, and with it every worker.
+    Who started it kills it at the end, even while it still imports, and with it every worker.
     """
+    server: Any = forkserver._forkserver  # noqa: SLF001  # there is no public way to end it
+    ours = server._forkserver_pid is None  # noqa: SLF001
     os.environ[preload.ENGINES_VARIABLE] = " ".join(sorted(set(engines)))
     _context.set_forkserver_preload([preload.__name__])
     forkserver.ensure_running()
     try:
         yield
     finally:
-        server: Any = forkserver._forkserver  # noqa: SLF001  # there is no public way
-        if server._forkserver_pid is not None:  # noqa: SLF001
+        if ours and server._forkserver_pid is not None:  # noqa: SLF001
             os.kill(server._forkserver_pid, signal.SIGKILL)  # noqa: SLF001
             server._stop()  # noqa: SLF001
 
