@@ -70,7 +70,8 @@ def overload(seconds: float) -> list[dict[str, Any]]:
 async def _whole(server: Server, http: httpx2.AsyncClient, before: set[int]) -> bool:
     """Tell whether every worker is up, not all of them from `before`."""
     metrics = (await http.get(f"{server.url}/metrics")).text
-    return 'state="starting"} 0.0' in metrics and {each.pid for each in server.workers()} != before
+    now = {each.pid for each in server.workers()}
+    return 'state="starting"} 0.0' in metrics and len(now) == len(before) and now != before
 
 
 def kill() -> dict[str, Any]:
