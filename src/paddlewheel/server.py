@@ -79,7 +79,10 @@ async def serve(
             loading = asyncio.create_task(_load(service, progress, on_ready))
             status = await _until_stopped(service, stop, loading)
             loading.cancel()
-            await _drain(service, settings.server)
+            draining = asyncio.create_task(_drain(service, settings.server))
+            # A person who presses Ctrl-C again does not want to wait. SIGTERM may come twice by accident.
+            loop.add_signal_handler(signal.SIGINT, draining.cancel)
+            await asyncio.wait({draining})
             edge.should_exit = True
             await serving
     return status

@@ -172,12 +172,18 @@ class Service:
         return _response(queued, answer, self._models[request.model].spec)
 
     async def drain(self, grace_s: float) -> None:
-        """Refuse new requests and wait until those that were taken are answered; after `grace_s` refuse these too."""
+        """Refuse new requests and wait until those that were taken are answered.
+
+        After `grace_s`, or when this call is cancelled, these are refused too.
+        """
         self.draining = self._refusing = True
-        if self._waiting:
-            _, late = await asyncio.wait(self._waiting, timeout=grace_s)
-            for answer in late:
-                answer.set_exception(_shutting_down())
+        try:
+            if self._waiting:
+                await asyncio.wait(self._waiting, timeout=grace_s)
+        finally:
+            for answer in tuple(self._waiting):
+                if not answer.done():
+                    answer.set_exception(_shutting_down())
 
     def _admit(self, request: InferenceRequest) -> QueuedRequest:
         model, scheduler = self._find(request.model)

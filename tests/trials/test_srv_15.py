@@ -114,6 +114,25 @@ async def test_the_grace_period_is_kept(start_server: StartServer, log: EventLog
     assert 1 <= time.monotonic() - began < 4
 
 
+async def test_ctrl_c_twice_does_not_wait(start_server: StartServer, log: EventLog) -> None:
+    """SIGTERM again changes nothing; SIGINT again ends the grace period: what is not done is refused, not dropped."""
+    server = start_server(settings(60, log, delay_s=60))
+    async with calling(server.url) as caller:
+        taken = asyncio.create_task(caller.send("slow", 1))
+        await _gauge(server, "paddlewheel_running_requests", 1)
+        server.process.send_signal(signal.SIGINT)
+
+        async def ready() -> int:
+            return (await caller.http.get("/readyz")).status_code
+
+        await eventually(ready, lambda status: status == 503, 2, "it drains")
+        server.process.send_signal(signal.SIGTERM)
+        assert not (await asyncio.wait({taken}, timeout=0.5))[0]
+        server.process.send_signal(signal.SIGINT)
+        assert (await taken).status_code == 503
+    assert server.process.wait(10) == 0
+
+
 def _catches(process: subprocess.Popen[bytes], number: int) -> bool:
     """Return whether the process has a handler for the signal (Linux keeps a mask of them)."""
     status = Path(f"/proc/{process.pid}/status").read_text()
