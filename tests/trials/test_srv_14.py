@@ -109,8 +109,8 @@ async def test_a_broken_model_keeps_the_server_from_being_ready(start_server: St
         assert refused.status_code == 503
         assert "0 outputs for 1 ports" in refused.json()["error"]
         assert "Retry-After" not in refused.headers, "trying again does not help"
-        ready = [(await caller.http.get(MODEL_READY.format(model))).status_code for model in ("good", "broken")]
-        assert ready == [200, 503]
+        paths = MODEL_READY.format("good"), MODEL_READY.format("broken"), READY
+        assert [(await caller.http.get(path)).status_code for path in paths] == [200, 503, 503]
     assert polls.changes(READY) == [503]
 
 
