@@ -49,8 +49,8 @@ async def _pass(server: RunningServer, caller: Caller, pictures: Sequence[bytes]
 
 @pytest.mark.parametrize(
     ("count", "largest"),
-    [(30, 280), pytest.param(400, 640, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
-    ids=["thirty", "four hundred"],
+    [(20, 280), pytest.param(400, 640, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+    ids=["twenty", "four hundred"],
 )
 @pytest.mark.parametrize(("engine", "pack"), [("paddle", "ppocrv4-mobile"), ("openvino", "ppocrv6-tiny")])
 async def test_new_sizes_cost_memory_once(

@@ -140,7 +140,7 @@ def _catches(process: subprocess.Popen[bytes], number: int) -> bool:
     return bool(mask >> (number - 1) & 1)
 
 
-@pytest.mark.parametrize("after_s", [0.05, 0.6, 1.0, 1.4, 1.8, 2.2])
+@pytest.mark.parametrize("after_s", [0.05, 0.8, 1.4, 2.0])
 def test_sigterm_during_the_start(tmp_path: Path, models_dir: Path, after_s: float) -> None:
     """However far the start has come, with slow engines to import, the server leaves within two seconds with 0."""
     config = tmp_path / "paddlewheel.toml"
