@@ -21,7 +21,6 @@ from paddlewheel.inference import Buffer
 _FLAGS = mmap.PAGESIZE
 _ALIGNMENT = 64
 _KEPT_BYTES = 8 << 20
-MAX_ITEMS = _FLAGS
 
 
 class Arena:
