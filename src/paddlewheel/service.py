@@ -35,6 +35,8 @@ from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
 from paddlewheel.workers import ModelState, ProcessPool, Setup, fork_server
 
 _LOADING_RETRY_AFTER_S = 1.0
+_LATE_MARGIN = 1.25
+"""By how much a request may take longer than expected and still be in time: half of them take longer than the mean."""
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -217,10 +219,10 @@ class Service:
         if left_s <= 0:
             raise DeadlineExceededError("The deadline had passed when the request arrived.")
         expected_s = scheduler.expected_s(model)
-        if model.pace.trusted and scheduler.wait_s(model) > 0 and expected_s > left_s:
+        if model.pace.trusted and scheduler.wait_s(model) > 0 and expected_s * _LATE_MARGIN > left_s:
             raise ResourceExhaustedError(
-                f"Model '{model.spec.name}' would answer in about {expected_s:.1f} s, after the deadline of "
-                f"{left_s:.1f} s.",
+                f"Model '{model.spec.name}' would answer in about {expected_s:.1f} s; too late to be sure of the "
+                f"deadline in {left_s:.1f} s.",
                 retry_after_s=scheduler.retry_after_s(model),
             )
 

@@ -139,19 +139,56 @@ def test_counting_what_a_batch_could_have(queued: MakeQueued) -> None:
     assert waiting.waiting_like(head, 8) == 2
 
 
+def test_newest_first_while_most_leave_unserved(queued: MakeQueued) -> None:
+    """When callers keep leaving, the newest of a priority goes first; once most are served again, the oldest does."""
+    waiting = queue(100)
+    for _ in range(7):
+        gone = queued()
+        waiting.put(gone, 1)
+        gone.leave()
+    for name, priority in (("low", 2), ("old", 1), ("new", 1)):
+        waiting.put(queued(name, priority=priority, bucket=name), 1)
+    assert waiting.overloaded
+    assert [names(waiting.take(1, 0)) for _ in range(3)] == [["new"], ["old"], ["low"]]
+    assert not waiting.overloaded
+    for name in ("old", "new"):
+        waiting.put(queued(name), 1)
+    assert names(waiting.take(8, 0)) == ["old", "new"]
+
+
+def test_under_overload_what_is_tried_again_still_comes_first(queued: MakeQueued) -> None:
+    """A request whose batch failed does not wait behind newcomers for its second try."""
+    waiting = queue(100)
+    again = queued("again")
+    for each in (again, *(queued(deadline=-1) for _ in range(8))):
+        waiting.put(each, 1)
+    assert names(waiting.take(8, 0)) == ["again"]
+    assert waiting.overloaded
+    again.alone = True
+    waiting.put_back(again)
+    waiting.put(queued("new"), 1)
+    assert [names(waiting.take(8, 0)) for _ in range(2)] == [["again"], ["new"]]
+
+
 @dataclass
 class Expected:
-    """What the queue should hold, in the plainest form: lists."""
+    """What the queue should hold, in the plainest form: lists, each in the order of arrival."""
 
     levels: list[list[QueuedRequest]] = field(default_factory=lambda: [[] for _ in range(LEVELS)])
+    lost: float = 0.0
+    """The moving average of what left unserved."""
 
     def waiting(self) -> list[QueuedRequest]:
-        """Return all in order."""
-        return [each for level in self.levels for each in level]
+        """Return all in the order in which they go."""
+        if self.lost <= 0.5:
+            return [each for level in self.levels for each in level]
+        newest_first = [each for level in self.levels for each in reversed(level)]
+        return sorted(newest_first, key=lambda each: (each.request.priority, not each.alone))
 
-    def remove(self, queued: QueuedRequest) -> None:
+    def remove(self, queued: QueuedRequest, *, lost: bool = True) -> None:
         """Take one out."""
         self.levels[queued.request.priority - 1].remove(queued)
+        self.lost = 0.9 * self.lost + (0.1 if lost else 0)
 
     def take(self, limit: int, now: float) -> list[QueuedRequest]:
         """Take a batch: drop, then the head, then what shares with it until the first that does not fit."""
@@ -165,7 +202,7 @@ class Expected:
             elif batch and sum(other.rows for other in [*batch, each]) > limit:
                 break
             else:
-                self.remove(each)
+                self.remove(each, lost=False)
                 batch.append(each)
         return batch
 

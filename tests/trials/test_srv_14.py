@@ -37,6 +37,10 @@ class Polls:
         """Return this, to wait for what it holds."""
         return self
 
+    def latest(self, *paths: str) -> list[int]:
+        """Return the last status of each of `paths`."""
+        return [self.statuses[path][-1] for path in paths]
+
     def changes(self, path: str) -> list[int]:
         """Return the statuses of `path` without repetitions."""
         seen = self.statuses[path]
@@ -88,7 +92,7 @@ async def test_from_the_start_of_a_slow_load(start_server: StartServer) -> None:
         assert "not loaded yet" in refused.json()["error"]
         assert await _settled(caller, "slow") == {"state": "ready"}
         assert rows_of(await caller.send("slow", 1)) == [[1]]
-        await eventually(polls.now, lambda seen: seen.statuses[READY][-1] == 200, 5, "ready is seen")
+        await eventually(polls.now, lambda seen: seen.latest(READY, model_ready) == [200, 200], 5, "ready is seen")
     assert polls.changes(LIVE) == [200]
     assert polls.changes(READY) == polls.changes(model_ready) == [503, 200]
     _assert_prompt(polls)

@@ -1,5 +1,9 @@
 """Where the requests of one model wait: bounded, by priority, first in first out within a priority.
 
+While most requests leave without being served, because their callers hang up or their deadlines pass, the newest of a
+priority goes first: the oldest are about to leave as well, and to begin with them would serve nobody ("adaptive LIFO",
+Maurer, Fail at Scale, ACM Queue 13(8), 2015).
+
 A queued request owns the future of its answer. Whoever waits for that future may leave at any time: the request is
 then taken out at once if it still waits, and the worker is told if it runs. Nothing here knows workers or starts work.
 """
@@ -8,11 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from paddlewheel.errors import InvalidArgumentError, ResourceExhaustedError
 from paddlewheel.inference import HIGHEST_PRIORITY, Answer, InferenceRequest
+
+_SMOOTHING = 0.1
+_OVERLOADED = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +58,12 @@ class RequestQueue:
         self.model = model
         self.max_size = max_size
         self._levels: list[OrderedDict[QueuedRequest, None]] = [OrderedDict() for _ in range(priority_levels)]
+        self._lost = 0.0
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more of the latest requests left without being served than were served."""
+        return self._lost > _OVERLOADED
 
     def __len__(self) -> int:
         """Return the number of waiting requests."""
@@ -75,11 +88,14 @@ class RequestQueue:
 
     def remove(self, queued: QueuedRequest) -> None:
         """Take out a request that nobody waits for, if it is still here."""
-        self._level(queued).pop(queued, None)
+        level = self._level(queued)
+        if queued in level:
+            del level[queued]
+            self._count(lost=True)
 
     def head(self) -> QueuedRequest | None:
-        """Return the request that is next: the oldest of the highest priority."""
-        return next((queued for level in self._levels for queued in level), None)
+        """Return the request that is next, of the highest priority."""
+        return next(self._in_order(), None)
 
     def take(self, limit: int, now: float) -> list[QueuedRequest]:
         """Take the next batch: the head, and in order those of its bucket that fit into `limit` rows with it.
@@ -88,27 +104,34 @@ class RequestQueue:
         are dropped on the way.
         """
         batch: list[QueuedRequest] = []
-        for level in self._levels:
-            for queued in list(level):
-                if _unwanted(queued, now):
-                    del level[queued]
-                elif not batch or _may_share(batch[0], queued):
-                    limit -= queued.rows
-                    if batch and limit < 0:
-                        return batch
-                    del level[queued]
-                    batch.append(queued)
+        for queued in list(self._in_order()):
+            if _unwanted(queued, now):
+                self.remove(queued)
+            elif not batch or _may_share(batch[0], queued):
+                limit -= queued.rows
+                if batch and limit < 0:
+                    return batch
+                del self._level(queued)[queued]
+                self._count(lost=False)
+                batch.append(queued)
         return batch
 
     def waiting_like(self, head: QueuedRequest, limit: int) -> int:
         """Return how many rows, up to `limit`, a batch that starts with `head` could have now."""
         rows = 0
-        for level in self._levels:
-            for queued in level:
-                rows += queued.rows if queued is head or _may_share(head, queued) else 0
-                if rows >= limit:
-                    return limit
+        for queued in self._in_order():
+            rows += queued.rows if queued is head or _may_share(head, queued) else 0
+            if rows >= limit:
+                return limit
         return rows
+
+    def _in_order(self) -> Iterator[QueuedRequest]:
+        """Yield what waits, first what is next; under overload too, what was put back comes before the others."""
+        for level in self._levels:
+            yield from sorted(reversed(level), key=lambda queued: not queued.alone) if self.overloaded else level
+
+    def _count(self, *, lost: bool) -> None:
+        self._lost += _SMOOTHING * (lost - self._lost)
 
     def _level(self, queued: QueuedRequest) -> OrderedDict[QueuedRequest, None]:
         priority = queued.request.priority
