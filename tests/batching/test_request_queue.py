@@ -139,15 +139,23 @@ def test_counting_what_a_batch_could_have(queued: MakeQueued) -> None:
     assert waiting.waiting_like(head, 8) == 2
 
 
-def test_newest_first_while_most_leave_unserved(queued: MakeQueued) -> None:
-    """When callers keep leaving, the newest of a priority goes first; once most are served again, the oldest does."""
-    waiting = queue(100)
-    for _ in range(7):
-        gone = queued()
+async def leave(waiting: RequestQueue, count: int) -> None:
+    """Let `count` callers come and leave without an answer."""
+    for _ in range(count):
+        gone = QueuedRequest(InferenceRequest("gone", "model", ()), "a", 0.0, asyncio.Future())
         waiting.put(gone, 1)
         gone.leave()
+    await asyncio.sleep(0)
+
+
+async def test_newest_first_once_callers_keep_leaving(queued: MakeQueued) -> None:
+    """The newest of a priority goes first until nothing waits any more; then it is the oldest again."""
+    waiting = queue(100)
     for name, priority in (("low", 2), ("old", 1), ("new", 1)):
         waiting.put(queued(name, priority=priority, bucket=name), 1)
+    await leave(waiting, 3)
+    assert not waiting.overloaded
+    await leave(waiting, 1)
     assert waiting.overloaded
     assert [names(waiting.take(1, 0)) for _ in range(3)] == [["new"], ["old"], ["low"]]
     assert not waiting.overloaded
@@ -156,18 +164,47 @@ def test_newest_first_while_most_leave_unserved(queued: MakeQueued) -> None:
     assert names(waiting.take(8, 0)) == ["old", "new"]
 
 
-def test_under_overload_what_is_tried_again_still_comes_first(queued: MakeQueued) -> None:
+async def test_one_who_leaves_now_and_then_is_no_overload(queued: MakeQueued) -> None:
+    """As long as most get their answers, the order stays."""
+    waiting = queue(100)
+    waiting.put(queued("old"), 1)
+    for _ in range(20):
+        await leave(waiting, 1)
+        for _ in range(4):
+            served = QueuedRequest(InferenceRequest("served", "model", ()), "b", 0.0, asyncio.Future())
+            waiting.put(served, 1)
+            waiting.remove(served)
+            served.answer.set_result(Answer(()))
+        await asyncio.sleep(0)
+    assert not waiting.overloaded
+
+
+async def test_callers_who_leave_what_runs_count_too(queued: MakeQueued) -> None:
+    """A queue that hands out each request just before its caller leaves serves nobody either."""
+    waiting = queue(100)
+    waiting.put(queued("old", bucket="b"), 1)
+    for _ in range(4):
+        late = QueuedRequest(InferenceRequest("late", "model", (), priority=1), "a", 0.0, asyncio.Future())
+        waiting.put(late, 1)
+        waiting.remove(late)
+        late.on_leave(lambda: None)
+        late.leave()
+    await asyncio.sleep(0)
+    assert waiting.overloaded
+
+
+async def test_under_overload_what_is_tried_again_still_comes_first(queued: MakeQueued) -> None:
     """A request whose batch failed does not wait behind newcomers for its second try."""
     waiting = queue(100)
     again = queued("again")
-    for each in (again, *(queued(deadline=-1) for _ in range(8))):
-        waiting.put(each, 1)
+    waiting.put(again, 1)
+    waiting.put(queued("other", bucket="b"), 1)
     assert names(waiting.take(8, 0)) == ["again"]
-    assert waiting.overloaded
+    await leave(waiting, 4)
     again.alone = True
     waiting.put_back(again)
     waiting.put(queued("new"), 1)
-    assert [names(waiting.take(8, 0)) for _ in range(2)] == [["again"], ["new"]]
+    assert [names(waiting.take(8, 0)) for _ in range(3)] == [["again"], ["new"], ["other"]]
 
 
 @dataclass
@@ -176,19 +213,26 @@ class Expected:
 
     levels: list[list[QueuedRequest]] = field(default_factory=lambda: [[] for _ in range(LEVELS)])
     lost: float = 0.0
-    """The moving average of what left unserved."""
+    """The moving average of those whose callers left."""
+    overloaded: bool = False
 
     def waiting(self) -> list[QueuedRequest]:
         """Return all in the order in which they go."""
-        if self.lost <= 0.5:
+        if not self.overloaded:
             return [each for level in self.levels for each in level]
         newest_first = [each for level in self.levels for each in reversed(level)]
         return sorted(newest_first, key=lambda each: (each.request.priority, not each.alone))
 
-    def remove(self, queued: QueuedRequest, *, lost: bool = True) -> None:
+    def remove(self, queued: QueuedRequest) -> None:
         """Take one out."""
         self.levels[queued.request.priority - 1].remove(queued)
-        self.lost = 0.9 * self.lost + (0.1 if lost else 0)
+        self.overloaded = self.overloaded and any(self.levels)
+
+    def ended(self, *, lost: bool) -> None:
+        """Take in how one ended."""
+        self.lost += 0.1 * (lost - self.lost)
+        if self.lost > 0.3:
+            self.lost, self.overloaded = 0.0, any(self.levels)
 
     def take(self, limit: int, now: float) -> list[QueuedRequest]:
         """Take a batch: drop, then the head, then what shares with it until the first that does not fit."""
@@ -202,7 +246,7 @@ class Expected:
             elif batch and sum(other.rows for other in [*batch, each]) > limit:
                 break
             else:
-                self.remove(each, lost=False)
+                self.remove(each)
                 batch.append(each)
         return batch
 
@@ -221,6 +265,10 @@ class QueueMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Close the loop that the futures belong to."""
         self.loop.close()
+
+    def tick(self) -> None:
+        """Let the loop tell the queue how a request ended."""
+        self.loop.run_until_complete(asyncio.sleep(0))
 
     @rule(
         priority=st.integers(1, LEVELS),
@@ -248,6 +296,8 @@ class QueueMachine(RuleBasedStateMachine):
         queued = data.draw(st.sampled_from(self.expected.waiting()))
         queued.leave()
         self.expected.remove(queued)
+        self.tick()
+        self.expected.ended(lost=True)
 
     @rule(limit=st.integers(1, 6), later=st.floats(0, 2))
     def take(self, limit: int, later: float) -> None:
@@ -268,6 +318,8 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.told == [queued]
         self.told.clear()
         self.running.remove(queued)
+        self.tick()
+        self.expected.ended(lost=True)
 
     @precondition(lambda self: self.running)
     @rule()
@@ -285,6 +337,8 @@ class QueueMachine(RuleBasedStateMachine):
         """Answer all that runs."""
         for queued in self.running:
             queued.answer.set_result(Answer(()))
+            self.tick()
+            self.expected.ended(lost=False)
         self.running.clear()
 
     @invariant()

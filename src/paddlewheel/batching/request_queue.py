@@ -1,8 +1,8 @@
 """Where the requests of one model wait: bounded, by priority, first in first out within a priority.
 
-While most requests leave without being served, because their callers hang up or their deadlines pass, the newest of a
-priority goes first: the oldest are about to leave as well, and to begin with them would serve nobody ("adaptive LIFO",
-Maurer, Fail at Scale, ACM Queue 13(8), 2015).
+When callers keep leaving without an answer, because they hang up or their deadlines pass, the newest of a priority goes
+first until nothing waits any more: the oldest are about to leave as well, and to begin with them would serve nobody
+("adaptive LIFO", Maurer, Fail at Scale, ACM Queue 13(8), 2015).
 
 A queued request owns the future of its answer. Whoever waits for that future may leave at any time: the request is
 then taken out at once if it still waits, and the worker is told if it runs. Nothing here knows workers or starts work.
@@ -19,7 +19,7 @@ from paddlewheel.errors import InvalidArgumentError, ResourceExhaustedError
 from paddlewheel.inference import HIGHEST_PRIORITY, Answer, InferenceRequest
 
 _SMOOTHING = 0.1
-_OVERLOADED = 0.5
+_MOST_LOST = 0.3
 
 
 @dataclass(slots=True, eq=False)
@@ -58,12 +58,9 @@ class RequestQueue:
         self.model = model
         self.max_size = max_size
         self._levels: list[OrderedDict[QueuedRequest, None]] = [OrderedDict() for _ in range(priority_levels)]
+        self.overloaded = False
+        """Whether callers kept leaving without an answer, and requests have been waiting ever since."""
         self._lost = 0.0
-
-    @property
-    def overloaded(self) -> bool:
-        """Whether more of the latest requests left without being served than were served."""
-        return self._lost > _OVERLOADED
 
     def __len__(self) -> int:
         """Return the number of waiting requests."""
@@ -78,6 +75,7 @@ class RequestQueue:
             )
         level[queued] = None
         queued.on_leave(lambda: self.remove(queued))
+        queued.answer.add_done_callback(self._count)
 
     def put_back(self, queued: QueuedRequest) -> None:
         """Put a request that was taken back to the front of its priority; the bound is for newcomers."""
@@ -88,10 +86,8 @@ class RequestQueue:
 
     def remove(self, queued: QueuedRequest) -> None:
         """Take out a request that nobody waits for, if it is still here."""
-        level = self._level(queued)
-        if queued in level:
-            del level[queued]
-            self._count(lost=True)
+        self._level(queued).pop(queued, None)
+        self.overloaded = self.overloaded and len(self) > 0
 
     def head(self) -> QueuedRequest | None:
         """Return the request that is next, of the highest priority."""
@@ -111,8 +107,7 @@ class RequestQueue:
                 limit -= queued.rows
                 if batch and limit < 0:
                     return batch
-                del self._level(queued)[queued]
-                self._count(lost=False)
+                self.remove(queued)
                 batch.append(queued)
         return batch
 
@@ -128,10 +123,19 @@ class RequestQueue:
     def _in_order(self) -> Iterator[QueuedRequest]:
         """Yield what waits, first what is next; under overload too, what was put back comes before the others."""
         for level in self._levels:
-            yield from sorted(reversed(level), key=lambda queued: not queued.alone) if self.overloaded else level
+            if self.overloaded:
+                newest_first = list(reversed(level))
+                yield from (queued for queued in newest_first if queued.alone)
+                yield from (queued for queued in newest_first if not queued.alone)
+            else:
+                yield from level
 
-    def _count(self, *, lost: bool) -> None:
-        self._lost += _SMOOTHING * (lost - self._lost)
+    def _count(self, answer: asyncio.Future[Answer]) -> None:
+        """Take in how a request ended: with an answer or an error, or because its caller left."""
+        self._lost += _SMOOTHING * (answer.cancelled() - self._lost)
+        if self._lost > _MOST_LOST:
+            self.overloaded = len(self) > 0
+            self._lost = 0.0
 
     def _level(self, queued: QueuedRequest) -> OrderedDict[QueuedRequest, None]:
         priority = queued.request.priority
