@@ -21,6 +21,7 @@ from waiting import wait_for
 
 REPOSITORY = Path(__file__).parent.parent
 _START_TIMEOUT_S = 90
+_LABEL = re.compile(r'\w+="[^"]*"')
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +61,11 @@ class RunningServer:
         return [each for each in server.children(recursive=True) if each not in ours]
 
     def metric(self, series: str) -> float:
-        """Return the value of a series, written as in the text format; 0 if it is not there."""
-        text = self.client.get("/metrics").text
-        found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        """Return the sum of the series that have this name and, among others, these labels, written as in the text."""
+        name, _, labels = series.rstrip("}").partition("{")
+        wanted = set(_LABEL.findall(labels))
+        found = re.findall(rf"^{re.escape(name)}(?:{{(.*)}})? (\S+)$", self.client.get("/metrics").text, re.MULTILINE)
+        return sum(float(value) for given, value in found if wanted <= set(_LABEL.findall(given)))
 
     def stop(self, timeout_s: float = 40) -> int:
         """Send SIGTERM and return the exit status."""

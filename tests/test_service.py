@@ -50,7 +50,9 @@ def request(value: float, model: str = "echo", timeout_s: float | None = None, *
 
 def counted(service: Service, outcome: str, model: str = "echo") -> float:
     """Return how many requests to the model ended so."""
-    value: float = service.metrics.requests.labels(model, outcome)._value.get()
+    value: float = sum(
+        service.metrics.requests.labels(model, version, outcome)._value.get() for version in ("1", UNKNOWN)
+    )
     return value
 
 
@@ -58,7 +60,7 @@ async def until_running(service: Service) -> None:
     """Return once a request runs."""
 
     async def look() -> float:
-        value: float = service.metrics.running.labels("echo")._value.get()
+        value: float = service.metrics.running.labels("echo", "1")._value.get()
         return value
 
     await eventually(look, bool, 10, "a request runs")
@@ -103,22 +105,24 @@ async def test_a_model_that_could_not_be_loaded() -> None:
             errors.append(refusal.value)
         assert errors[0] is not errors[1]
         assert not service.ready
-        assert "echo" in service.failures
+        assert "echo" in service.models.failures
 
 
 @pytest.mark.parametrize(
-    "tensors",
+    ("tensors", "expected"),
     [
-        {"a": np.zeros((0, 1), np.float32)},
-        {"a": np.float32(1)},
-        {"a": np.zeros((1, 1), np.float32), "b": np.zeros((2, 1), np.float32)},
+        ({"input": np.zeros((0, 1), np.float32)}, "it is empty"),
+        ({"input": np.zeros(1, np.float32)}, r"shape \[1\]; expected FP32 and \[-1, -1\]"),
+        ({"input": np.zeros((1, 1), np.float64)}, r"FP64 .* expected FP32"),
+        ({"other": np.zeros((1, 1), np.float32)}, "takes inputs 'input'; got 'other'"),
+        ({"input": np.zeros((1, 1), np.float32), "b": np.zeros((1, 1), np.float32)}, "takes inputs 'input'; got 'b'"),
     ],
-    ids=["no rows", "no dimensions", "rows that differ"],
+    ids=["no rows", "too few dimensions", "another datatype", "another name", "one too many"],
 )
-async def test_tensors_that_no_batch_could_hold(tensors: dict[str, Any]) -> None:
-    """What could not be cut out of a batch again does not get into one."""
+async def test_tensors_that_are_not_the_models(tensors: dict[str, Any], expected: str) -> None:
+    """They are refused before the queue; the refusal says what was expected and what came."""
     async with serving() as service:
-        with pytest.raises(InvalidArgumentError, match="first dimension"):
+        with pytest.raises(InvalidArgumentError, match=expected):
             await service.infer(request(0, **tensors))
         assert counted(service, "INVALID_ARGUMENT") == 1
 

@@ -4,7 +4,8 @@
     ├── InvalidArgumentError        400  the request is wrong
     │   ├── PayloadTooLargeError    413  over a limit of bytes or pixels
     │   ├── UnsupportedFormatError  415  bytes of a kind that is not read here
-    │   └── UndecodableError        422  the right kind, but broken
+    │   ├── UndecodableError        422  the right kind, but broken
+    │   └── UnprintableError        422  the answer has no form in the encoding that was asked for
     ├── UnauthenticatedError        401
     ├── PermissionDeniedError       403
     ├── NotFoundError               404
@@ -83,6 +84,13 @@ class UndecodableError(InvalidArgumentError):
 
     http_status = 422
     title = "Input cannot be decoded"
+
+
+class UnprintableError(InvalidArgumentError):
+    """The answer holds what cannot be written in the form that was asked for; another form can."""
+
+    http_status = 422
+    title = "Answer cannot be written"
 
 
 class UnauthenticatedError(PaddlewheelError):

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -27,6 +28,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     **{f"INT{bits}": np.dtype(f"<i{bits // 8}") for bits in (8, 16, 32, 64)},
     **{f"UINT{bits}": np.dtype(f"<u{bits // 8}") for bits in (8, 16, 32, 64)},
     **{f"FP{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
+    "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 _DATATYPES = {dtype: name for name, dtype in DTYPES.items()}
 DATATYPES = (*DTYPES, BYTES)
@@ -48,20 +50,26 @@ class Tensor:
 
     @classmethod
     def from_numpy(cls, name: str, array: npt.NDArray[Any]) -> Self:
-        """Return `array` as a tensor; its dtype must have a datatype name of the protocol."""
-        dtype = array.dtype.newbyteorder("<")
+        """Return `array` as a tensor; its dtype must have a datatype name of the protocol, or be object: ``BYTES``.
+
+        The elements of an object array are bytes or text.
+        """
+        if array.dtype == object:
+            elements = [each.encode("utf-8", "surrogatepass") if isinstance(each, str) else each for each in array.flat]
+            return cls.from_elements(name, elements, array.shape)
+        dtype = array.dtype if array.dtype == DTYPES["BF16"] else array.dtype.newbyteorder("<")
         if dtype not in _DATATYPES:
             raise InvalidArgumentError(f"Tensor '{name}' has dtype {array.dtype}; expected one of {', '.join(DTYPES)}.")
         data = np.ascontiguousarray(array, dtype=dtype)
         return cls(name, _DATATYPES[dtype], array.shape, data.reshape(-1).view(np.uint8).data)
 
     @classmethod
-    def from_elements(cls, name: str, elements: Sequence[bytes]) -> Self:
-        """Return a one-dimensional ``BYTES`` tensor of `elements`."""
-        parts: list[bytes] = []
+    def from_elements(cls, name: str, elements: Sequence[Buffer], shape: tuple[int, ...] | None = None) -> Self:
+        """Return a ``BYTES`` tensor of `elements`, of one dimension unless `shape` says otherwise."""
+        parts: list[Buffer] = []
         for element in elements:
             parts += (struct.pack("<I", len(element)), element)
-        return cls(name, BYTES, (len(elements),), b"".join(parts))
+        return cls(name, BYTES, (len(elements),) if shape is None else shape, b"".join(parts))
 
     @classmethod
     def from_strings(cls, name: str, strings: Iterable[str]) -> Self:
@@ -69,21 +77,32 @@ class Tensor:
         return cls.from_elements(name, [text.encode("utf-8", "surrogatepass") for text in strings])
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Return the array (read-only, no copy); raises :class:`InvalidArgumentError` where bytes and shape differ."""
+        """Return the array (read-only, no copy); raises :class:`InvalidArgumentError` where bytes and shape differ.
+
+        ``BYTES`` become an array of objects, each its bytes.
+        """
+        if self.datatype == BYTES:
+            array = np.empty(math.prod(self.shape), object)
+            array[:] = [bytes(element) for element in self.elements()]
+            return array.reshape(self.shape)
         dtype = DTYPES.get(self.datatype)
         if dtype is None:
             raise InvalidArgumentError(
-                f"Tensor '{self.name}' has datatype '{self.datatype}'; expected one of {', '.join(DTYPES)}."
+                f"Tensor '{self.name}' has datatype '{self.datatype}'; expected one of {', '.join(DATATYPES)}."
             )
-        expected = math.prod(self.shape) * dtype.itemsize
-        if len(self.data) != expected:
-            raise InvalidArgumentError(
-                f"Tensor '{self.name}' of shape {list(self.shape)} and datatype {self.datatype} has {len(self.data)} "
-                f"bytes; expected {expected}."
-            )
+        self.check_size(dtype)
         array = np.frombuffer(self.data, dtype=dtype).reshape(self.shape)
         array.flags.writeable = False
         return array
+
+    def check_size(self, dtype: np.dtype[Any]) -> None:
+        """Raise :class:`InvalidArgumentError` unless the bytes are those of so many elements of `dtype`."""
+        expected, got = math.prod(self.shape) * dtype.itemsize, memoryview(self.data).nbytes
+        if got != expected or any(side < 0 for side in self.shape):
+            raise InvalidArgumentError(
+                f"Tensor '{self.name}' of shape {list(self.shape)} and datatype {self.datatype} has {got} bytes; "
+                f"expected {expected}."
+            )
 
     def elements(self) -> list[memoryview]:
         """Return the elements of a ``BYTES`` tensor (no copy); raises :class:`InvalidArgumentError` if malformed."""
@@ -107,11 +126,47 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Name, datatype (of the Open Inference Protocol) and shape of an input or output; -1 is any size."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype that `datatype` names; ``BYTES`` are objects."""
+        return np.dtype(object) if self.datatype == BYTES else DTYPES[self.datatype]
+
+    def fits(self, datatype: str, shape: tuple[int, ...]) -> bool:
+        """Tell whether a tensor of `datatype` and `shape` is one of these."""
+        return (
+            datatype == self.datatype
+            and len(shape) == len(self.shape)
+            and all(wanted in (-1, given) for wanted, given in zip(self.shape, shape, strict=True))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a model takes and returns."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    @property
+    def batches(self) -> bool:
+        """Whether requests can be put together along axis 0: it is of any size in every input and output."""
+        return all(spec.shape[:1] == (-1,) for spec in (*self.inputs, *self.outputs))
+
+
+@dataclass(frozen=True, slots=True)
 class InferenceRequest:
     """One call of one model.
 
     `deadline` is a :func:`time.monotonic` instant in seconds (the clock is the same in every process of a machine);
-    None leaves it to the model's default. `priority` 1 is the highest.
+    None leaves it to the model's default. `priority` 1 is the highest. Requests with one `sticky_key` go to the same
+    version while the versions' weights stay. `outputs` are the names of those wanted; all if there are none.
     """
 
     id: str
@@ -121,6 +176,8 @@ class InferenceRequest:
     version: str | None = None
     priority: int = HIGHEST_PRIORITY
     deadline: float | None = None
+    sticky_key: str | None = None
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,8 +106,8 @@ def _edge(settings: Settings, service: Service, jobs: JobRunner) -> _Edge:
 
 async def _load(service: Service, progress: catalog.Progress, on_ready: Callable[[Service], None]) -> None:
     await service.load(progress)
-    if service.settings.strict and service.failures:
-        raise next(iter(service.failures.values()))
+    if service.settings.strict and service.models.failures:
+        raise next(iter(service.models.failures.values()))
     on_ready(service)
 
 
@@ -140,7 +140,7 @@ async def _drain(service: Service, settings: ServerSettings) -> None:
     """Finish what was taken, within the grace period; where no worker comes up any more, refuse it at once."""
     grace_s = 0 if service.broken.is_set() else settings.drain_s
     _log.info("draining", grace_s=grace_s)
-    service.draining = True
+    service.begin_draining()
     if grace_s:
         await asyncio.sleep(settings.drain_delay_s)
     await service.drain(grace_s)

@@ -2,47 +2,50 @@
 
     infer ─ admit (draining? known? loaded? well formed? in time?) ─ queue ─ wait ─ answer
 
-The service owns the pools, their schedulers and the models; it knows no protocol.
+The service knows no protocol; the models and what runs them are the repository's.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Self
 
-import structlog
-
-from paddlewheel import catalog, pipelines, repository
-from paddlewheel.batching import QueuedRequest, Scheduler, ServedModel
+from paddlewheel import catalog, pipelines
+from paddlewheel.batching import QueuedRequest, Scheduler, ServedVersion
+from paddlewheel.batching.parts import joined, split
 from paddlewheel.config import Settings
 from paddlewheel.errors import (
     CancelledByCallerError,
     DeadlineExceededError,
-    NotFoundError,
     PaddlewheelError,
     ResourceExhaustedError,
     UnavailableError,
-    from_record,
 )
 from paddlewheel.inference import Answer, InferenceRequest, InferenceResponse
-from paddlewheel.pipelines import ModelSpec
+from paddlewheel.repository import ModelRepository
 from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
-from paddlewheel.workers import ModelState, ProcessPool, Setup, fork_server
 
-_LOADING_RETRY_AFTER_S = 1.0
+_RESTART_RETRY_AFTER_S = 1.0
 _LATE_MARGIN = 1.25
 """By how much a request may take longer than expected and still be in time: half of them take longer than the mean."""
 
-_log = structlog.stdlib.get_logger(__name__)
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Submission:
+    """A request that was admitted to a version; one with more rows than a batch waits in several parts."""
 
-class _GivenUpError(Exception):
-    """Nobody waits any more for what is being pulled."""
+    request: InferenceRequest
+    version: ServedVersion
+    parts: Sequence[QueuedRequest]
+
+    @property
+    def dispatched_at(self) -> float | None:
+        """When the first of it went to a worker, on the monotonic clock; None while all of it waits."""
+        return min((part.dispatched_at for part in self.parts if part.dispatched_at is not None), default=None)
 
 
 class Service:
@@ -55,93 +58,36 @@ class Service:
         """Whether the server is about to stop: not ready any more, though it may still take requests."""
         self._refusing = False
         self.broken = asyncio.Event()
-        self._failed: dict[str, PaddlewheelError] = {}
-        self._models: dict[str, ServedModel] = {}
-        self._schedulers: dict[str, Scheduler] = {}
+        self.models = ModelRepository(settings, metrics, self.broken)
         self._waiting: set[asyncio.Future[Answer]] = set()
-        self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Begin; no model is loaded yet."""
-        await self._running.__aenter__()
+        await self.models.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop every worker."""
-        await self._running.aclose()
+        await self.models.__aexit__()
 
     async def load(self, progress: catalog.Progress = lambda _: None) -> None:
-        """Pull what is missing and start the pools; returns when every model is loaded or has failed."""
-        specs = await self._resolve_all(progress)
-        self._running.enter_context(fork_server(spec.engine for spec in specs))
-        for name in self.settings.pool:
-            mine = [spec for spec in specs if self.settings.models[spec.name].pool == name]
-            if mine:
-                await self._start_pool(name, mine)
-        await asyncio.gather(*(scheduler.pool.settled() for scheduler in self._schedulers.values()))
+        """Load every model; returns when each is loaded or has failed."""
+        await self.models.load_all(progress)
 
-    async def _resolve_all(self, progress: catalog.Progress) -> list[ModelSpec]:
-        """Resolve the models in a thread, for pulling blocks; it ends soon after this call is cancelled."""
-        given_up = threading.Event()
-
-        def report(step: catalog.Step) -> None:
-            if given_up.is_set():
-                raise _GivenUpError
-            progress(step)
-
-        try:
-            return await asyncio.to_thread(self._resolve, report)
-        finally:
-            given_up.set()
-
-    def _resolve(self, progress: catalog.Progress) -> list[ModelSpec]:
-        specs = []
-        for name in self.settings.models:
-            try:
-                specs.append(repository.resolve(name, self.settings, progress))
-            except PaddlewheelError as error:
-                self._failed[name] = error
-                _log.error("model cannot be served", model=name, reason=error.detail)
-        return specs
-
-    async def _start_pool(self, name: str, specs: list[ModelSpec]) -> None:
-        settings, telemetry = self.settings.pool[name], self.settings.telemetry
-        setup = Setup(nice=settings.nice, log_level=telemetry.log_level, log_format=telemetry.log_format)
-        pool = ProcessPool(name, settings, specs, setup=setup, metrics=self.metrics, broken=self.broken)
-        served = [ServedModel(spec, self.settings.models[spec.name].batching) for spec in specs]
-        scheduler = Scheduler(pool, served, self.metrics)
-        await self._running.enter_async_context(pool)
-        await self._running.enter_async_context(scheduler)
-        for model in served:
-            self._models[model.spec.name] = model
-            self._schedulers[model.spec.name] = scheduler
-
-    @property
-    def failures(self) -> Mapping[str, PaddlewheelError]:
-        """The models that cannot be served, and why."""
-        states = self.states().values()
-        return self._failed | {state.spec.name: state.error for state in states if state.error is not None}
-
-    def states(self) -> dict[str, ModelState]:
-        """Return how each model that was found stands."""
-        return {name: scheduler.pool.models[name] for name, scheduler in self._schedulers.items()}
-
-    def pools(self) -> dict[str, ProcessPool]:
-        """Return the pools that have models, by name."""
-        return {scheduler.pool.name: scheduler.pool for scheduler in self._schedulers.values()}
-
-    def model_ready(self, name: str) -> bool:
-        """Tell whether `name` is loaded and warm in a worker that is up."""
-        return not self.draining and self._loaded(name)
-
-    def _loaded(self, name: str) -> bool:
-        return name in self._models and self._schedulers[name].pool.serves(name)
+    def model_ready(self, name: str, version: str | None = None) -> bool:
+        """Tell whether `name`, or its `version`, can be called."""
+        return not self.draining and self.models.model_ready(name, version)
 
     @property
     def ready(self) -> bool:
-        """Whether every configured model can be called; a server without models is not ready."""
-        names = self.settings.models
-        return bool(names) and all(self.model_ready(name) for name in names)
+        """Whether every model that should be served can be called; a server without models is not ready."""
+        return not self.draining and self.models.ready
+
+    def begin_draining(self) -> None:
+        """Be not ready any more, and go on taking requests."""
+        self.draining = True
+        for listener in self.models.on_change:
+            listener()
 
     async def infer(self, request: InferenceRequest) -> InferenceResponse:
         """Answer `request`, or raise the :class:`PaddlewheelError` that says why not.
@@ -150,28 +96,34 @@ class Service:
         """
         return await self.wait(self.submit(request))
 
-    def submit(self, request: InferenceRequest) -> QueuedRequest:
+    def submit(self, request: InferenceRequest) -> Submission:
         """Admit `request` and queue it; the caller must hand it to :meth:`wait`."""
         with self.refusals(request.model):
-            queued = self._admit(request)
-        self._waiting.add(queued.answer)
-        queued.answer.add_done_callback(self._waiting.discard)
-        return queued
+            if self._refusing:
+                raise _shutting_down()
+            scheduler, version = self.models.find(request.model, request.version, request.sticky_key)
+        with self._refusals(*version.labels):
+            submission = self._admit(request, version, scheduler)
+        for part in submission.parts:
+            self._waiting.add(part.answer)
+            part.answer.add_done_callback(self._waiting.discard)
+        return submission
 
-    async def wait(self, queued: QueuedRequest) -> InferenceResponse:
+    async def wait(self, submission: Submission) -> InferenceResponse:
         """Return the answer of a request that :meth:`submit` queued."""
-        request = queued.request
+        request, version = submission.request, submission.version
         assert request.deadline is not None, "submit gives each request a deadline"
-        with self._outcome(request.model):
+        with self._outcome(version):
             try:
                 async with asyncio.timeout(request.deadline - time.monotonic()):
-                    answer = await asyncio.shield(queued.answer)
+                    answers = [await asyncio.shield(part.answer) for part in submission.parts]
             except TimeoutError:
-                state = "queued" if queued.dispatched_at is None else "running"
+                state = "queued" if submission.dispatched_at is None else "running"
                 raise DeadlineExceededError(f"The deadline passed while the request was {state}.") from None
             finally:
-                queued.leave()
-        return _response(queued, answer, self._models[request.model].spec)
+                for part in submission.parts:
+                    part.leave()
+        return _response(submission, joined(answers))
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new requests and wait until those that were taken are answered.
@@ -187,30 +139,17 @@ class Service:
                 if not answer.done():
                     answer.set_exception(_shutting_down())
 
-    def _admit(self, request: InferenceRequest) -> QueuedRequest:
-        model, scheduler = self._find(request.model)
-        pipelines.check(model.spec, request)
+    def _admit(self, request: InferenceRequest, version: ServedVersion, scheduler: Scheduler) -> Submission:
+        pipelines.check(version.spec, version.signature, request)
         if request.deadline is None:
-            timeout_s = model.batching.default_timeout_microseconds / 1e6
+            timeout_s = version.batching.default_timeout_microseconds / 1e6
             request = replace(request, deadline=time.monotonic() + timeout_s)
         else:
-            self._refuse_if_late(request.deadline, model, scheduler)
-        return scheduler.submit(request)
+            self._refuse_if_late(request.deadline, version, scheduler)
+        parts = split(request, version.rows_of(request), version.max_batch_size)
+        return Submission(request, version, scheduler.submit(version, parts))
 
-    def _find(self, name: str) -> tuple[ServedModel, Scheduler]:
-        if self._refusing:
-            raise _shutting_down()
-        if name not in self.settings.models:
-            known = ", ".join(sorted(self.settings.models))
-            raise NotFoundError(f"There is no model '{name:.100}'; this server has: {known}.")
-        if name in self.failures:
-            # A copy: an exception that is raised again and again gathers tracebacks.
-            raise from_record(self.failures[name].record())
-        if not self._loaded(name):
-            raise UnavailableError(f"Model '{name}' is not loaded yet.", retry_after_s=_LOADING_RETRY_AFTER_S)
-        return self._models[name], self._schedulers[name]
-
-    def _refuse_if_late(self, deadline: float, model: ServedModel, scheduler: Scheduler) -> None:
+    def _refuse_if_late(self, deadline: float, version: ServedVersion, scheduler: Scheduler) -> None:
         """Refuse at once what would only expire in the queue, by the measured pace.
 
         What need not wait is taken, however slow the model seems: only running it can show that it no longer is.
@@ -218,48 +157,57 @@ class Service:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise DeadlineExceededError("The deadline had passed when the request arrived.")
-        expected_s = scheduler.expected_s(model)
-        if model.pace.trusted and scheduler.wait_s(model) > 0 and expected_s * _LATE_MARGIN > left_s:
+        expected_s = scheduler.expected_s(version)
+        if version.pace.trusted and scheduler.wait_s(version) > 0 and expected_s * _LATE_MARGIN > left_s:
             raise ResourceExhaustedError(
-                f"Model '{model.spec.name}' would answer in about {expected_s:.1f} s; too late to be sure of the "
+                f"Model '{version.spec.name}' would answer in about {expected_s:.1f} s; too late to be sure of the "
                 f"deadline in {left_s:.1f} s.",
-                retry_after_s=scheduler.retry_after_s(model),
+                retry_after_s=scheduler.retry_after_s(version),
             )
 
     @contextmanager
     def refusals(self, model: str) -> Iterator[None]:
-        """Count an error of the block as the outcome of a request to `model`: one that does not get to :meth:`wait`."""
+        """Count an error of the block as the outcome of a request that does not get to :meth:`submit`."""
+        with self._refusals(model if model in self.models else UNKNOWN, UNKNOWN):
+            yield
+
+    @contextmanager
+    def _refusals(self, model: str, version: str) -> Iterator[None]:
         try:
             yield
         except PaddlewheelError as error:
-            self._count(model, error.code)
+            self.metrics.requests.labels(model, version, error.code).inc()
             raise
         except asyncio.CancelledError:
-            self._count(model, CancelledByCallerError.code)
+            self.metrics.requests.labels(model, version, CancelledByCallerError.code).inc()
             raise
 
     @contextmanager
-    def _outcome(self, model: str) -> Iterator[None]:
-        """Count how a request ends."""
-        with self.refusals(model):
-            yield
-        self._count(model, "OK")
-
-    def _count(self, model: str, outcome: str) -> None:
-        known = model if model in self.settings.models else UNKNOWN
-        self.metrics.requests.labels(known, outcome).inc()
+    def _outcome(self, version: ServedVersion) -> Iterator[None]:
+        """Count how a request ends that was admitted to `version`."""
+        began = time.monotonic()
+        duration = version.statistics.fail
+        try:
+            with self._refusals(*version.labels):
+                yield
+            self.metrics.requests.labels(*version.labels, "OK").inc()
+            duration = version.statistics.success
+        finally:
+            duration.add(time.monotonic() - began)
 
 
 def _shutting_down() -> UnavailableError:
-    return UnavailableError("The server is shutting down.", retry_after_s=_LOADING_RETRY_AFTER_S)
+    return UnavailableError("The server is shutting down.", retry_after_s=_RESTART_RETRY_AFTER_S)
 
 
-def _response(queued: QueuedRequest, answer: Answer, spec: ModelSpec) -> InferenceResponse:
-    assert queued.dispatched_at is not None
+def _response(submission: Submission, answer: Answer) -> InferenceResponse:
+    enqueued_at, dispatched_at = submission.parts[0].enqueued_at, submission.dispatched_at
+    assert dispatched_at is not None, "it was answered"
     timing_ms = {
-        "queue": (queued.dispatched_at - queued.enqueued_at) * 1000,
+        "queue": (dispatched_at - enqueued_at) * 1000,
         **answer.timing_ms,
-        "total": (time.monotonic() - queued.enqueued_at) * 1000,
+        "total": (time.monotonic() - enqueued_at) * 1000,
     }
     timed = replace(answer, timing_ms={stage: round(value, 2) for stage, value in timing_ms.items()})
-    return InferenceResponse(queued.request.id, spec.name, spec.version, timed)
+    spec = submission.version.spec
+    return InferenceResponse(submission.request.id, spec.name, spec.version, timed)

@@ -30,7 +30,7 @@ def test_higher_priority_first_then_first_in_first_out(queued: MakeQueued) -> No
     """The order is that of the priority, and of arrival within one."""
     waiting = queue()
     for name, priority in (("c1", 3), ("a1", 1), ("b1", 2), ("a2", 1)):
-        waiting.put(queued(name, priority=priority), 1)
+        waiting.put(queued(name, priority=priority))
     assert names(waiting.take(8, 0)) == ["a1", "a2", "b1", "c1"]
 
 
@@ -38,9 +38,9 @@ def test_full_is_refused_with_the_time_to_retry(queued: MakeQueued) -> None:
     """One over the bound is refused, names model and bound, and leaves the others as they are."""
     waiting = queue(2)
     for name in ("one", "two"):
-        waiting.put(queued(name), 7)
+        waiting.put(queued(name))
     with pytest.raises(ResourceExhaustedError, match=r"'model' is full \(2 waiting\)") as refusal:
-        waiting.put(queued("three"), 7)
+        waiting.check_room(1, 7)
     assert refusal.value.retry_after_s == 7
     assert names(waiting.take(8, 0)) == ["one", "two"]
 
@@ -49,14 +49,14 @@ def test_full_is_refused_with_the_time_to_retry(queued: MakeQueued) -> None:
 def test_a_priority_that_does_not_exist_is_refused(queued: MakeQueued, priority: int) -> None:
     """The refusal says which there are."""
     with pytest.raises(InvalidArgumentError, match=rf"Priority {priority} .* 1 \(highest\) to {LEVELS}"):
-        queue().put(queued(priority=priority), 1)
+        queue().put(queued(priority=priority))
 
 
 def test_only_one_bucket_shares_a_batch(queued: MakeQueued) -> None:
     """Those of other buckets are passed over and keep their places."""
     waiting = queue()
     for name, bucket in (("1", "a"), ("2", "b"), ("3", "a"), ("4", "b")):
-        waiting.put(queued(name, bucket=bucket), 1)
+        waiting.put(queued(name, bucket=bucket))
     assert names(waiting.take(8, 0)) == ["1", "3"]
     assert names(waiting.take(8, 0)) == ["2", "4"]
 
@@ -65,7 +65,7 @@ def test_rows_are_counted_and_none_is_passed_over(queued: MakeQueued) -> None:
     """A batch ends before the first that does not fit, even if a smaller one behind it would; a head always goes."""
     waiting = queue()
     for name, rows in (("3", 3), ("2", 2), ("1", 1), ("9", 9)):
-        waiting.put(queued(name, rows=rows), 1)
+        waiting.put(queued(name, rows=rows))
     assert [names(waiting.take(4, 0)) for _ in range(3)] == [["3"], ["2", "1"], ["9"]]
 
 
@@ -74,7 +74,7 @@ def test_the_late_and_the_abandoned_are_dropped(queued: MakeQueued) -> None:
     waiting = queue()
     late, gone, good = queued("late", deadline=10), queued("gone"), queued("good", deadline=10.1)
     for each in (late, gone, good):
-        waiting.put(each, 1)
+        waiting.put(each)
     gone.leave()
     assert len(waiting) == 2
     assert names(waiting.take(8, 10)) == ["good"]
@@ -85,7 +85,7 @@ def test_leaving_a_batch_is_told_to_who_runs_it(queued: MakeQueued) -> None:
     """Once taken, a request that is left calls what its runner chose, and only once."""
     waiting, told = queue(), []
     request = queued()
-    waiting.put(request, 1)
+    waiting.put(request)
     waiting.take(1, 0)
     request.on_leave(lambda: told.append("left"))
     request.leave()
@@ -108,9 +108,9 @@ def test_what_is_put_back_comes_first_and_may_be_left(queued: MakeQueued) -> Non
     """A request that was taken and put back is the head again, in a full queue too, and leaves it like any other."""
     waiting = queue(1)
     first, second = queued("first"), queued("second")
-    waiting.put(first, 1)
+    waiting.put(first)
     waiting.take(1, 0)
-    waiting.put(second, 1)
+    waiting.put(second)
     waiting.put_back(first)
     assert waiting.head() is first
     first.leave()
@@ -123,7 +123,7 @@ def test_one_that_must_be_alone_is_alone(queued: MakeQueued) -> None:
     for name in ("1", "2", "3"):
         each = queued(name)
         each.alone = name == "2"
-        waiting.put(each, 1)
+        waiting.put(each)
     assert [names(waiting.take(8, 0)) for _ in range(2)] == [["1", "3"], ["2"]]
     assert waiting.head() is None
 
@@ -133,7 +133,7 @@ def test_counting_what_a_batch_could_have(queued: MakeQueued) -> None:
     waiting = queue()
     head = queued(rows=2)
     for each in (head, queued(rows=2), queued(bucket="b", rows=2), queued(rows=2)):
-        waiting.put(each, 1)
+        waiting.put(each)
     assert [waiting.waiting_like(head, limit) for limit in (1, 4, 5, 8)] == [1, 4, 5, 6]
     head.alone = True
     assert waiting.waiting_like(head, 8) == 2
@@ -143,7 +143,7 @@ async def leave(waiting: RequestQueue, count: int) -> None:
     """Let `count` callers come and leave without an answer."""
     for _ in range(count):
         gone = QueuedRequest(InferenceRequest("gone", "model", ()), "a", 0.0, asyncio.Future())
-        waiting.put(gone, 1)
+        waiting.put(gone)
         gone.leave()
     await asyncio.sleep(0)
 
@@ -152,7 +152,7 @@ async def test_newest_first_once_callers_keep_leaving(queued: MakeQueued) -> Non
     """The newest of a priority goes first until nothing waits any more; then it is the oldest again."""
     waiting = queue(100)
     for name, priority in (("low", 2), ("old", 1), ("new", 1)):
-        waiting.put(queued(name, priority=priority, bucket=name), 1)
+        waiting.put(queued(name, priority=priority, bucket=name))
     await leave(waiting, 3)
     assert not waiting.overloaded
     await leave(waiting, 1)
@@ -160,19 +160,19 @@ async def test_newest_first_once_callers_keep_leaving(queued: MakeQueued) -> Non
     assert [names(waiting.take(1, 0)) for _ in range(3)] == [["new"], ["old"], ["low"]]
     assert not waiting.overloaded
     for name in ("old", "new"):
-        waiting.put(queued(name), 1)
+        waiting.put(queued(name))
     assert names(waiting.take(8, 0)) == ["old", "new"]
 
 
 async def test_one_who_leaves_now_and_then_is_no_overload(queued: MakeQueued) -> None:
     """As long as most get their answers, the order stays."""
     waiting = queue(100)
-    waiting.put(queued("old"), 1)
+    waiting.put(queued("old"))
     for _ in range(20):
         await leave(waiting, 1)
         for _ in range(4):
             served = QueuedRequest(InferenceRequest("served", "model", ()), "b", 0.0, asyncio.Future())
-            waiting.put(served, 1)
+            waiting.put(served)
             waiting.remove(served)
             served.answer.set_result(Answer(()))
         await asyncio.sleep(0)
@@ -182,10 +182,10 @@ async def test_one_who_leaves_now_and_then_is_no_overload(queued: MakeQueued) ->
 async def test_callers_who_leave_what_runs_count_too(queued: MakeQueued) -> None:
     """A queue that hands out each request just before its caller leaves serves nobody either."""
     waiting = queue(100)
-    waiting.put(queued("old", bucket="b"), 1)
+    waiting.put(queued("old", bucket="b"))
     for _ in range(4):
         late = QueuedRequest(InferenceRequest("late", "model", (), priority=1), "a", 0.0, asyncio.Future())
-        waiting.put(late, 1)
+        waiting.put(late)
         waiting.remove(late)
         late.on_leave(lambda: None)
         late.leave()
@@ -197,13 +197,13 @@ async def test_under_overload_what_is_tried_again_still_comes_first(queued: Make
     """A request whose batch failed does not wait behind newcomers for its second try."""
     waiting = queue(100)
     again = queued("again")
-    waiting.put(again, 1)
-    waiting.put(queued("other", bucket="b"), 1)
+    waiting.put(again)
+    waiting.put(queued("other", bucket="b"))
     assert names(waiting.take(8, 0)) == ["again"]
     await leave(waiting, 4)
     again.alone = True
     waiting.put_back(again)
-    waiting.put(queued("new"), 1)
+    waiting.put(queued("new"))
     assert [names(waiting.take(8, 0)) for _ in range(3)] == [["again"], ["new"], ["other"]]
 
 
@@ -284,9 +284,10 @@ class QueueMachine(RuleBasedStateMachine):
         queued = QueuedRequest(request, bucket, self.now, self.loop.create_future(), rows)
         if len(self.expected.waiting()) >= MOST:
             with pytest.raises(ResourceExhaustedError):
-                self.queue.put(queued, 1)
+                self.queue.check_room(1, 1)
         else:
-            self.queue.put(queued, 1)
+            self.queue.check_room(1, 1)
+            self.queue.put(queued)
             self.expected.levels[priority - 1].append(queued)
 
     @precondition(lambda self: self.expected.waiting())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddlewheel.batching import QueuedRequest, Scheduler, ServedModel
+from paddlewheel.batching import QueuedRequest, Scheduler, ServedVersion
 from paddlewheel.config import Batching, PoolSettings
 from paddlewheel.errors import InternalError, InvalidArgumentError, ResourceExhaustedError, WorkerCrashedError
 from paddlewheel.inference import InferenceRequest, Tensor
@@ -26,7 +26,7 @@ ENDS = 14.0
 class Scheduled:
     """A scheduler over a real pool of echoes, and what the tests do with it."""
 
-    def __init__(self, scheduler: Scheduler, metrics: Metrics, models: Mapping[str, ServedModel]) -> None:
+    def __init__(self, scheduler: Scheduler, metrics: Metrics, models: Mapping[str, ServedVersion]) -> None:
         self.scheduler = scheduler
         self.metrics = metrics
         self.models = models
@@ -36,9 +36,9 @@ class Scheduled:
     ) -> QueuedRequest:
         """Queue a request of one row."""
         tensor = Tensor.from_numpy("input", np.array([values], np.float32))
-        return self.scheduler.submit(
-            InferenceRequest(f"{values}", model, (tensor,), parameters, priority=priority, deadline=deadline)
-        )
+        request = InferenceRequest(f"{values}", model, (tensor,), parameters, priority=priority, deadline=deadline)
+        (queued,) = self.scheduler.submit(self.models[model], [request])
+        return queued
 
     async def until_running(self, count: int) -> None:
         """Return once `count` requests run."""
@@ -52,7 +52,10 @@ class Scheduled:
         """Return how many requests and how many batches went to workers."""
         text = self.metrics.render().decode()
         found = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line[:1] != "#"}
-        names = ('paddlewheel_batch_size_sum{model="echo"}', 'paddlewheel_batch_size_count{model="echo"}')
+        names = (
+            'paddlewheel_batch_size_sum{model="echo",version="1"}',
+            'paddlewheel_batch_size_count{model="echo",version="1"}',
+        )
         return found.get(names[0], 0), found.get(names[1], 0)
 
 
@@ -63,12 +66,18 @@ async def scheduled(
     """Give a scheduler over echoes that are ready."""
     settings, metrics = PoolSettings(workers=workers, nice=0), Metrics()
     threads = thread_counts(settings, available_cores())
-    specs = [ModelSpec(name, "1", "tensor", "echo", threads=threads, engine_options=options or {}) for name in names]
-    models = {spec.name: ServedModel(spec, Batching.model_validate(batching)) for spec in specs}
+    most = batching.get("max_batch_size", 8)
+    specs = [
+        ModelSpec(name, "1", "tensor", "echo", threads=threads, max_batch_size=most, engine_options=options or {})
+        for name in names
+    ]
     pool = ProcessPool("default", settings, specs, setup=Setup(), metrics=metrics, broken=asyncio.Event())
-    scheduler = Scheduler(pool, list(models.values()), metrics)
+    scheduler = Scheduler(pool, metrics)
+    models = {spec.name: ServedVersion(pool.models[spec.key], Batching.model_validate(batching)) for spec in specs}
     async with pool, scheduler:
         await pool.settled()
+        for model in models.values():
+            scheduler.add(model)
         yield Scheduled(scheduler, metrics, models)
 
 
@@ -194,12 +203,28 @@ async def test_a_fault_of_ours_leaves_nobody_waiting() -> None:
         assert await value_of(running.submit(3)) == [3]
 
 
-async def test_more_rows_than_a_batch_are_refused() -> None:
-    """The text names both numbers and the setting."""
-    async with scheduled(max_batch_size=2) as running:
-        tensor = Tensor.from_numpy("input", np.zeros((3, 1), np.float32))
-        with pytest.raises(InvalidArgumentError, match=r"3 rows; .* at most 2 .*max_batch_size"):
-            running.scheduler.submit(InferenceRequest("id", "echo", (tensor,)))
+async def test_all_parts_or_none_are_queued() -> None:
+    """What belongs together gets its places together; where they are too few, none is taken."""
+    async with scheduled({"delay_s": 0.3}, max_batch_size=1, max_queue_size=3) as running:
+        first = running.submit(0)
+        await running.until_running(1)
+        version, tensor = running.models["echo"], Tensor.from_numpy("input", np.zeros((1, 1), np.float32))
+        parts = [InferenceRequest(f"{part}", "echo", (tensor,)) for part in range(4)]
+        with pytest.raises(ResourceExhaustedError, match=r"of 3 places has no room .* 4 parts \(0 waiting\)"):
+            running.scheduler.submit(version, parts)
+        assert len(version.queue) == 0
+        queued = running.scheduler.submit(version, parts[1:])
+        await asyncio.gather(*map(value_of, [first, *queued]))
+
+
+async def test_a_version_goes_when_it_has_answered() -> None:
+    """Removing it waits for what it has, waiting and running."""
+    async with scheduled({"delay_s": 0.2}, max_batch_size=1) as running:
+        answers = [running.submit(value) for value in range(2)]
+        await running.until_running(1)
+        async with asyncio.timeout(10):
+            await running.scheduler.remove(running.models["echo"])
+        assert all(each.answer.done() for each in answers)
 
 
 async def test_only_one_that_is_alone_has_every_core() -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddlewheel.engines import LoadOptions, ModelFiles, Predictor, TensorSpec, load
+from paddlewheel.engines import LoadOptions, ModelFiles, Predictor, load
 from paddlewheel.engines.echo import EXIT_STATUS
 from paddlewheel.errors import InvalidArgumentError, ModelLoadError
+from paddlewheel.inference import TensorSpec
 
 ROWS = np.array([[1, 2], [3, 4]], np.float32)
 

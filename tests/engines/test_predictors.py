@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from paddlewheel.engines import Format, LoadOptions, ModelFiles, Predictor, TensorSpec, load
+from paddlewheel.engines import Format, LoadOptions, ModelFiles, Predictor, load
 from paddlewheel.engines.cpu import has_native_bf16
 from paddlewheel.errors import InvalidArgumentError, ModelLoadError
+from paddlewheel.inference import TensorSpec
 
 FP32 = LoadOptions(precision="fp32", threads=(1, 2))
 PAIRS: list[tuple[str, Format]] = [

@@ -27,7 +27,7 @@ def test_metrics_count_what_was_done(server: RunningServer, card: bytes) -> None
         "paddlewheel_queue_depth",
         "paddlewheel_queue_wait_seconds_count",
         "paddlewheel_batch_size_count",
-        'paddlewheel_stage_seconds_count{model="ocr",stage="recognition"}',
+        'paddlewheel_stage_seconds_count{model="ocr",stage="recognition",version="ppocrv6-tiny"}',
         'paddlewheel_workers{pool="default",state="idle"} 2.0',
         "paddlewheel_worker_rss_bytes",
         'http_server_request_duration_seconds_count{method="POST",route="/ocr",status="200"}',

@@ -63,12 +63,20 @@ async def test_a_batch_never_has_more_rows_than_the_limit(server: RunningServer,
     assert sum(sizes) == 1 + sum(map(len, requests))
 
 
-@pytest.mark.parametrize("rows", [0, MOST_ROWS + 2])
-async def test_no_rows_or_too_many_are_refused(server: RunningServer, log: EventLog, rows: int) -> None:
-    """A request of no rows, or of more than fit a batch, is refused by itself with 400, and the model is not called."""
+async def test_more_rows_than_the_limit_are_split(server: RunningServer, log: EventLog) -> None:
+    """A request of six rows goes as four and two, and comes back whole."""
+    ran_before = len(log.batches())
+    rows = [[float(row)] for row in range(MOST_ROWS + 2)]
+    async with calling(server.url) as caller:
+        assert rows_of(await caller.infer("rows", *rows)) == rows
+    assert sorted(len(batch) for batch in log.batches()[ran_before:]) == [2, MOST_ROWS]
+
+
+async def test_no_rows_are_refused(server: RunningServer, log: EventLog) -> None:
+    """A request of no rows is refused with 400, and the model is not called."""
     before = log.events()
     async with calling(server.url) as caller:
-        response = await caller.infer("rows", *[[1.0]] * rows)
+        response = await caller.infer("rows")
     assert response.status_code == 400
     assert "rows" in response.json()["error"]
     assert log.events() == before

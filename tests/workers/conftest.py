@@ -13,6 +13,8 @@ from paddlewheel.inference import InferenceRequest, Tensor
 from paddlewheel.pipelines import ModelSpec
 
 MakeSpec = Callable[..., ModelSpec]
+ECHO = "echo/1/0"
+"""The key of the model called `echo`."""
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from paddlewheel.errors import (
     PaddlewheelError,
     UndecodableError,
 )
-from paddlewheel.inference import Answer, Tensor
+from paddlewheel.inference import Answer, Signature, Tensor, TensorSpec
 from paddlewheel.pipelines.spec import ModelSpec
 from paddlewheel.workers import frames
 from paddlewheel.workers.arena import Arena
@@ -74,7 +75,9 @@ def fields(error: PaddlewheelError) -> tuple[Any, ...]:
 def test_outcomes_come_back_as_they_were(arena: Arena, outcomes: list[Answer | PaddlewheelError]) -> None:
     """Answers with their tensors, parameters and times, and errors with class, text and time to retry, in order."""
     arena.reset()
-    report = frames.decode_report(body(frames.Done(tuple(frames.frame_outcome(each, arena) for each in outcomes), 7)))
+    report = frames.decode_report(
+        body(frames.Done(tuple(frames.frame_outcome(each, arena) for each in outcomes), 0.5, 7))
+    )
     assert isinstance(report, frames.Done)
     assert report.rss_bytes == 7
     for sent, frame in zip(outcomes, report.outcomes, strict=True):
@@ -94,27 +97,29 @@ def test_requests_come_over_as_they_were(
     """A batch's item has the tensors, parameters and deadline that it was sent with."""
     arena.reset()
     item = frames.ItemFrame("id", frames.stow(inputs, arena), given_parameters, deadline)
-    command = frames.decode_command(body(frames.Run("model", 2, (item,))))
+    command = frames.decode_command(body(frames.Run("model/1/0", 2, (item,))))
     assert isinstance(command, frames.Run)
     (got,) = command.items
     assert frames.unstow(got.inputs, arena, copy=True) == inputs
     assert (got.request_id, got.parameters, got.deadline) == ("id", given_parameters, deadline)
-    assert (command.model, command.threads) == ("model", 2)
+    assert (command.key, command.threads) == ("model/1/0", 2)
 
 
 def test_a_load_and_its_reports() -> None:
     """A spec comes over whole; so do description and error."""
-    spec = ModelSpec("m", "v", "ocr", "openvino", "/packs/x", threads=(1, 2), options={"a": [1]})
+    spec = ModelSpec("m", "v", "ocr", "openvino", folder=Path("/packs/x"), threads=(1, 2), options={"a": [1]})
     command = frames.decode_command(body(frames.Load(spec)))
     assert command == frames.Load(spec)
-    assert frames.decode_report(body(frames.Loaded({"network": "bf16"}))) == frames.Loaded({"network": "bf16"})
+    signature = Signature((TensorSpec("x", "FP32", (-1, 3)),), (TensorSpec("y", "BYTES", (-1,)),))
+    loaded = frames.Loaded({"network": "bf16"}, signature)
+    assert frames.decode_report(body(loaded)) == loaded
     failed = frames.Failed(ModelLoadError("file x").record())
     assert frames.decode_report(body(failed)) == failed
 
 
 def test_not_a_number_comes_over() -> None:
     """NaN and infinity are values like others between processes."""
-    done = frames.Done((frames.AnswerFrame((), {"x": math.nan, "y": math.inf}, {}),), 0)
+    done = frames.Done((frames.AnswerFrame((), {"x": math.nan, "y": math.inf}, {}),), 0.0, 0)
     report = frames.decode_report(body(done))
     assert isinstance(report, frames.Done)
     (answer,) = report.outcomes

@@ -14,7 +14,7 @@ from paddlewheel.pipelines import ModelSpec
 from paddlewheel.telemetry.metrics import Metrics
 from paddlewheel.workers import ProcessPool, Setup, WorkerEndedError
 from waiting import eventually
-from workers.conftest import MakeSpec, request
+from workers.conftest import ECHO, MakeSpec, request
 
 
 @asynccontextmanager
@@ -31,9 +31,9 @@ async def pool(*specs: ModelSpec, settled: bool = True, **settings: Any) -> Asyn
 
 async def run_one(running: ProcessPool, value: float) -> list[float]:
     """Run one request in any idle worker."""
-    worker = running.take_idle("echo")
+    worker = running.take_idle(ECHO)
     try:
-        (outcome,) = await worker.run("echo", [request(value)], 1)
+        (outcome,) = (await worker.run(ECHO, [request(value)], 1)).outcomes
     finally:
         running.release(worker)
     assert isinstance(outcome, Answer)
@@ -67,27 +67,27 @@ async def test_every_worker_has_every_model(spec: MakeSpec) -> None:
     """Two models, two workers: each can be had from each, and both count as idle."""
     async with pool(spec(), spec("other")) as running:
         assert (running.workers, running.busy) == (2, 0)
-        first, second = running.take_idle("echo"), running.take_idle("other")
+        first, second = running.take_idle(ECHO), running.take_idle("other/1/0")
         assert first is not second
-        assert not running.has_idle("echo")
+        assert not running.has_idle(ECHO)
         assert running.busy == 2
         with pytest.raises(LookupError):
-            running.take_idle("echo")
+            running.take_idle(ECHO)
         running.release(first)
-        assert running.has_idle("echo")
-        assert running.has_idle("other")
-        assert running.models["echo"].description == {"network": "fp32 on cpu"}
+        assert running.has_idle(ECHO)
+        assert running.has_idle("other/1/0")
+        assert running.models[ECHO].description == {"network": "fp32 on cpu"}
 
 
 async def test_a_model_that_cannot_be_loaded_is_left_out(spec: MakeSpec) -> None:
     """It is marked with the reason; the other model is served by every worker."""
     async with pool(spec("bad", outputs=[]), spec()) as running:
-        bad = running.models["bad"]
+        bad = running.models["bad/1/0"]
         assert bad.status == "failed"
         assert bad.error is not None
         assert "0 outputs" in bad.error.detail
-        assert running.serves("echo")
-        assert not running.serves("bad")
+        assert running.serves(ECHO)
+        assert not running.serves("bad/1/0")
         assert await run_one(running, 1) == [1]
         assert running.workers == 2
 
@@ -98,9 +98,9 @@ async def test_models_that_end_their_worker_at_load_are_left_out(spec: MakeSpec,
     bad = [spec(f"bad-{number}", exit_at_load=True) for number in range(3)]
     async with pool(bad[0], spec(), *bad[1:], workers=workers) as running:
         assert running.workers == workers
-        assert running.serves("echo")
+        assert running.serves(ECHO)
         for each in bad:
-            state = running.models[each.name]
+            state = running.models[each.key]
             assert state.status == "failed"
             assert state.error is not None
             assert "ends the worker process" in state.error.detail
@@ -110,8 +110,8 @@ async def test_models_that_end_their_worker_at_load_are_left_out(spec: MakeSpec,
 async def test_a_worker_that_is_killed_is_replaced(spec: MakeSpec) -> None:
     """It is out at once, and another is soon there; what it ran raises, and giving it back is harmless."""
     async with pool(spec(delay_s=30)) as running:
-        worker = running.take_idle("echo")
-        call = asyncio.create_task(worker.run("echo", [request(1)], 1))
+        worker = running.take_idle(ECHO)
+        call = asyncio.create_task(worker.run(ECHO, [request(1)], 1))
         psutil.Process(worker.pid).kill()
         with pytest.raises(WorkerEndedError):
             await call
@@ -138,8 +138,8 @@ async def test_recycling_keeps_capacity(spec: MakeSpec) -> None:
         for value in range(20):
             assert await run_one(running, value) == [value]
         await until(lambda: restarts(running, "memory") >= 1, "it is due")
-        while running.serves("echo") and not first.ended.is_set():
-            assert running.has_idle("echo")
+        while running.serves(ECHO) and not first.ended.is_set():
+            assert running.has_idle(ECHO)
             assert await run_one(running, 1) == [1]
             await asyncio.sleep(0)
         assert running.workers >= 1
@@ -168,13 +168,13 @@ async def test_recycling_goes_one_by_one(spec: MakeSpec) -> None:
 async def test_a_worker_that_dies_while_it_is_being_replaced(spec: MakeSpec) -> None:
     """Its successor takes its place as if nothing had been, and the place is kept on."""
     async with pool(spec(load_delay_s=0.5), workers=1, memory_limit_mb=1) as running:
-        worker = running.take_idle("echo")
-        await worker.run("echo", [request(1)], 1)
+        worker = running.take_idle(ECHO)
+        await worker.run(ECHO, [request(1)], 1)
         running.release(worker)
         await until(lambda: restarts(running, "memory") == 1, "it is due")
         psutil.Process(worker.pid).kill()
         await until(worker.ended.is_set, "it is dead")
-        assert not running.serves("echo")
+        assert not running.serves(ECHO)
         await until(lambda: running.workers == 1, "the successor is up")
         assert await run_one(running, 2) == [2]
         successor = next(each for each in running._places)
@@ -185,13 +185,13 @@ async def test_a_worker_that_dies_while_it_is_being_replaced(spec: MakeSpec) -> 
 async def test_a_model_that_does_not_load_again_is_waited_for(spec: MakeSpec) -> None:
     """A model that was served is not given up because a new worker cannot load it: it tries again, and one day can."""
     async with pool(spec(), workers=2) as running:
-        state = running.models["echo"]
+        state = running.models[ECHO]
         good, state.spec = state.spec, spec(outputs=[])
         victim, survivor = running._places
         psutil.Process(victim.pid).kill()
         await until(lambda: running._failed_starts >= 2, "it cannot come up")
         assert state.status == "ready"
-        assert running.serves("echo")
+        assert running.serves(ECHO)
         assert list(running._places) == [survivor]
         state.spec = good
         await until(lambda: running.workers == 2, "it comes up")
@@ -202,7 +202,7 @@ async def test_a_model_that_does_not_load_again_is_waited_for(spec: MakeSpec) ->
 async def test_a_pool_whose_workers_never_come_up_again_is_broken(spec: MakeSpec) -> None:
     """Only once no worker is left, and only after several tries."""
     async with pool(spec(), workers=2) as running:
-        running.models["echo"].spec = spec(exit_at_load=True)
+        running.models[ECHO].spec = spec(exit_at_load=True)
         victims = [psutil.Process(worker.pid) for worker in running._places]
         victims[0].kill()
         await until(lambda: running._failed_starts >= 5, "it does not come up")
@@ -221,8 +221,8 @@ async def test_a_pool_stops_quickly_whatever_it_does(spec: MakeSpec) -> None:
         async with pool(spec("slow", load_delay_s=60), settled=False):
             await until(lambda: len(psutil.Process().children(recursive=True)) > len(before), "one has started")
     async with pool(spec(delay_s=60)) as running:
-        worker = running.take_idle("echo")
-        call = asyncio.create_task(worker.run("echo", [request(1)], 1))
+        worker = running.take_idle(ECHO)
+        call = asyncio.create_task(worker.run(ECHO, [request(1)], 1))
         began = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - began < 5
     with pytest.raises(WorkerEndedError):
@@ -244,7 +244,7 @@ async def test_the_gauge_of_workers(spec: MakeSpec) -> None:
             return [series(running, f'paddlewheel_workers{{pool="default",state="{state}"}}') for state in states]
 
         assert counts() == [2, 0, 0]
-        worker = running.take_idle("echo")
+        worker = running.take_idle(ECHO)
         assert counts() == [1, 1, 0]
         psutil.Process(worker.pid).kill()
         await until(lambda: counts() == [1, 0, 1], "the loss is counted")

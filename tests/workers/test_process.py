@@ -21,7 +21,7 @@ from paddlewheel.pipelines import ModelSpec
 from paddlewheel.workers import Setup, WorkerEndedError, WorkerProcess
 from paddlewheel.workers.process import ARENA_BYTES
 from waiting import eventually
-from workers.conftest import MakeSpec, mapped_arenas, open_descriptors, request
+from workers.conftest import ECHO, MakeSpec, mapped_arenas, open_descriptors, request
 
 GOOD, RAISES, ENDS, HANGS = 1.0, 13.0, 14.0, 15.0
 MISCHIEF = {"fail_on": RAISES, "exit_on": ENDS, "hang_on": HANGS}
@@ -54,9 +54,9 @@ def values(outcome: object) -> list[float]:
 async def test_a_batch_comes_back_in_order(spec: MakeSpec) -> None:
     """Three requests of one batch get their own values; the worker says what it loaded and how large it is."""
     async with worker(spec()) as process:
-        outcomes = await process.run("echo", [request(1, 2), request(3, 4), request(5, 6)], 1)
+        outcomes = (await process.run(ECHO, [request(1, 2), request(3, 4), request(5, 6)], 1)).outcomes
         assert [values(outcome) for outcome in outcomes] == [[1, 2], [3, 4], [5, 6]]
-        assert process.models == {"echo"}
+        assert process.models == {ECHO}
         assert process.rss_bytes == pytest.approx(psutil.Process(process.pid).memory_info().rss, rel=0.2)
 
 
@@ -67,7 +67,7 @@ async def test_a_batch_of_many_megabytes(spec: MakeSpec) -> None:
         outcomes = []
         for array in arrays:
             call = InferenceRequest("id", "echo", (Tensor.from_numpy("input", array),))
-            outcomes += await process.run("echo", [call], 1)
+            outcomes += (await process.run(ECHO, [call], 1)).outcomes
         for outcome, array in zip(outcomes, arrays, strict=True):
             assert isinstance(outcome, Answer)
             np.testing.assert_array_equal(outcome.outputs[0].numpy(), array)
@@ -80,8 +80,8 @@ async def test_more_than_the_arena_is_refused_and_the_worker_goes_on(spec: MakeS
     batch = [request(GOOD), InferenceRequest("id", "echo", (row,))]
     async with worker(spec()) as process:
         with pytest.raises(PayloadTooLargeError):
-            await process.run("echo", batch, 1)
-        assert values((await process.run("echo", [request(GOOD)], 1))[0]) == [GOOD]
+            await process.run(ECHO, batch, 1)
+        assert values((await process.run(ECHO, [request(GOOD)], 1)).outcomes[0]) == [GOOD]
 
 
 async def test_a_model_that_cannot_be_loaded_has_its_own_error(spec: MakeSpec) -> None:
@@ -91,14 +91,14 @@ async def test_a_model_that_cannot_be_loaded_has_its_own_error(spec: MakeSpec) -
             await process.load(spec("bad", outputs=[]), 30)
         with pytest.raises(ModelLoadError, match="no engine 'none'"):
             await process.load(replace(spec("worse"), engine="none"), 30)
-        assert process.models == {"echo"}
-        assert values((await process.run("echo", [request(GOOD)], 1))[0]) == [GOOD]
+        assert process.models == {ECHO}
+        assert values((await process.run(ECHO, [request(GOOD)], 1)).outcomes[0]) == [GOOD]
 
 
 async def test_one_that_raises_fails_alone(spec: MakeSpec) -> None:
     """The batch is run again one by one: the guilty one has an error without any inside, the others their answers."""
     async with worker(spec(**MISCHIEF)) as process:
-        good, bad, other = await process.run("echo", [request(1), request(RAISES), request(2)], 1)
+        good, bad, other = (await process.run(ECHO, [request(1), request(RAISES), request(2)], 1)).outcomes
         assert (values(good), values(other)) == ([1], [2])
         assert isinstance(bad, InternalError)
         assert "told to fail" not in bad.detail
@@ -108,17 +108,17 @@ async def test_a_process_that_ends(spec: MakeSpec) -> None:
     """The call raises at once, saying how it ended; a later call raises too."""
     async with worker(spec(**MISCHIEF)) as process:
         with pytest.raises(WorkerEndedError, match=f"exited with status {EXIT_STATUS}"):
-            await process.run("echo", [request(ENDS)], 1)
+            await process.run(ECHO, [request(ENDS)], 1)
         assert process.ended.is_set()
         assert process.end_reason == "crash"
         with pytest.raises(WorkerEndedError, match="has ended"):
-            await process.run("echo", [request(GOOD)], 1)
+            await process.run(ECHO, [request(GOOD)], 1)
 
 
 async def test_a_process_that_is_killed(spec: MakeSpec) -> None:
     """The signal is named."""
     async with worker(spec(delay_s=30)) as process:
-        call = asyncio.create_task(process.run("echo", [request(GOOD)], 1))
+        call = asyncio.create_task(process.run(ECHO, [request(GOOD)], 1))
         psutil.Process(process.pid).kill()
         with pytest.raises(WorkerEndedError, match="SIGKILL"):
             await call
@@ -129,7 +129,7 @@ async def test_a_process_that_hangs_is_killed(spec: MakeSpec) -> None:
     async with worker(spec(**MISCHIEF), hang_timeout_s=0.3) as process:
         began = time.monotonic()
         with pytest.raises(WorkerEndedError, match="did not report within"):
-            await process.run("echo", [request(HANGS)], 1)
+            await process.run(ECHO, [request(HANGS)], 1)
         assert 0.3 <= time.monotonic() - began < 3
         assert process.end_reason == "hang"
         assert not psutil.pid_exists(process.pid) or psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
@@ -150,7 +150,7 @@ async def test_a_call_that_is_given_up_ends_the_process(spec: MakeSpec, tmp_path
         return log.exists()
 
     async with worker(spec(delay_s=60, event_log=str(log))) as process:
-        call = asyncio.create_task(process.run("echo", [request(GOOD)], 1))
+        call = asyncio.create_task(process.run(ECHO, [request(GOOD)], 1))
         await eventually(begun, bool, 5, "it runs")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -163,10 +163,10 @@ async def test_an_abandoned_item_is_not_run(spec: MakeSpec) -> None:
     """An item whose caller leaves before the batch reaches it is dropped; its mates are answered."""
     async with worker(spec(delay_s=0.3, fail_on=RAISES)) as process:
         # The first run fails as a whole; by the time of the second, one by one, the last item is abandoned.
-        call = asyncio.create_task(process.run("echo", [request(RAISES), request(1), request(2)], 1))
+        call = asyncio.create_task(process.run(ECHO, [request(RAISES), request(1), request(2)], 1))
         await asyncio.sleep(0)
         process.abandon(2)
-        bad, good, gone = await call
+        bad, good, gone = (await call).outcomes
     assert isinstance(bad, InternalError)
     assert values(good) == [1]
     assert type(gone).__name__ == "CancelledByCallerError"
@@ -200,7 +200,7 @@ async def test_what_an_ended_worker_had_is_given_back(spec: MakeSpec, last: floa
     async def use_one() -> None:
         async with worker(spec(**MISCHIEF)) as process:
             with suppress(WorkerEndedError):
-                await process.run("echo", [request(last)], 1)
+                await process.run(ECHO, [request(last)], 1)
 
     await use_one()
     gc.collect()
@@ -218,7 +218,7 @@ async def test_the_fork_server_is_killed(spec: MakeSpec) -> None:
         async with asyncio.timeout(5):
             await process.ended.wait()
     async with worker(spec()) as process:
-        assert values((await process.run("echo", [request(GOOD)], 1))[0]) == [GOOD]
+        assert values((await process.run(ECHO, [request(GOOD)], 1)).outcomes[0]) == [GOOD]
 
 
 async def test_the_niceness_of_a_worker(spec: MakeSpec) -> None:

@@ -1,7 +1,8 @@
 """Where requests wait and how they are put together for an idle worker."""
 
-from paddlewheel.batching.buckets import bucket_of
 from paddlewheel.batching.request_queue import QueuedRequest, RequestQueue
-from paddlewheel.batching.scheduler import Scheduler, ServedModel
+from paddlewheel.batching.scheduler import Scheduler
+from paddlewheel.batching.served_version import ServedVersion
+from paddlewheel.batching.statistics import Duration, VersionStatistics
 
-__all__ = ["QueuedRequest", "RequestQueue", "Scheduler", "ServedModel", "bucket_of"]
+__all__ = ["Duration", "QueuedRequest", "RequestQueue", "Scheduler", "ServedVersion", "VersionStatistics"]

@@ -66,13 +66,20 @@ class RequestQueue:
         """Return the number of waiting requests."""
         return sum(map(len, self._levels))
 
-    def put(self, queued: QueuedRequest, retry_after_s: float) -> None:
-        """Admit a request; raises :class:`ResourceExhaustedError` with `retry_after_s` when the queue is full."""
-        level = self._level(queued)
-        if len(self) >= self.max_size:
-            raise ResourceExhaustedError(
-                f"The queue of model '{self.model}' is full ({self.max_size} waiting).", retry_after_s=retry_after_s
+    def check_room(self, count: int, retry_after_s: float) -> None:
+        """Raise :class:`ResourceExhaustedError` with `retry_after_s` unless `count` more requests fit."""
+        waiting = len(self)
+        if waiting + count > self.max_size:
+            lacking = (
+                "is full" if count == 1 else f"of {self.max_size} places has no room for the request's {count} parts"
             )
+            raise ResourceExhaustedError(
+                f"The queue of model '{self.model}' {lacking} ({waiting} waiting).", retry_after_s=retry_after_s
+            )
+
+    def put(self, queued: QueuedRequest) -> None:
+        """Admit a request for which there is room; raises :class:`InvalidArgumentError` about its priority."""
+        level = self._level(queued)
         level[queued] = None
         queued.on_leave(lambda: self.remove(queued))
         queued.answer.add_done_callback(self._count)

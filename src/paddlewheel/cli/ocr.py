@@ -86,8 +86,8 @@ async def _read_and_write(
     async with Service(settings, Metrics()) as service:
         with shown("models") as progress:
             await service.load(progress)
-        if MODEL in service.failures:
-            raise service.failures[MODEL]
+        if MODEL in service.models.failures:
+            raise service.models.failures[MODEL]
         with _bar(len(sources)) as advance:
             async with aclosing(read_all(service, settings, sources, parameters)) as readings:
                 async for read in readings:

@@ -36,7 +36,7 @@ async def read_all(
     service: Service, settings: Settings, sources: Sequence[Source], parameters: Mapping[str, Any]
 ) -> AsyncGenerator[Read, None]:
     """Yield what each source holds, in order; a few times as many as there are workers are in memory."""
-    ahead = _AHEAD_PER_WORKER * max(1, sum(pool.workers for pool in service.pools().values()))
+    ahead = _AHEAD_PER_WORKER * max(1, sum(pool.workers for pool in service.models.pools.values()))
     ahead = min(ahead, settings.models[MODEL].batching.max_queue_size)
     tasks: deque[asyncio.Task[Read]] = deque()
     try:

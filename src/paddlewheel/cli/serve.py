@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,8 +15,7 @@ from paddlewheel import __version__
 from paddlewheel.cli.progress import shown
 from paddlewheel.cli.settings import ConfigFile, Overrides, errors_in_one_line, read_settings
 from paddlewheel.config import Settings
-from paddlewheel.errors import PaddlewheelError
-from paddlewheel.repository import choose_engine
+from paddlewheel.repository import engines_of
 from paddlewheel.telemetry.logs import configure_logs
 from paddlewheel.workers import available_cores, fork_server
 
@@ -27,6 +27,8 @@ def serve(
     config: ConfigFile = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.")] = None,
+    model_repository: Annotated[Path | None, typer.Option(help="Folder with models: <model>/<version>/.")] = None,
+    model_control: Annotated[str | None, typer.Option(help="none, explicit or poll: when models are loaded.")] = None,
     workers: Annotated[str | None, typer.Option(help="Worker processes: a number, or auto.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or gpu:<id>.")] = None,
     overrides: Overrides = None,
@@ -36,6 +38,8 @@ def serve(
     flags = {
         "--host": ("server.host", host),
         "--port": ("server.port", port),
+        "--model-repository": ("repository.path", model_repository),
+        "--model-control": ("repository.control", model_control),
         "--workers": ("pool.default.workers", workers),
         "--device": ("pool.default.device", device),
     }
@@ -43,7 +47,7 @@ def serve(
         settings = read_settings(config, overrides, flags).settings
         configure_logs(settings.telemetry.log_level, settings.telemetry.log_format)
         # The engines are imported there while the web framework is imported here.
-        running.enter_context(fork_server(_engines(settings)))
+        running.enter_context(fork_server(engines_of(settings)))
 
         from paddlewheel.server import serve as run_server  # noqa: PLC0415  # it takes as long
         from paddlewheel.server import take_port  # noqa: PLC0415
@@ -66,15 +70,6 @@ def serve(
     raise typer.Exit(status)
 
 
-def _engines(settings: Settings) -> set[str]:
-    """Return the engines of the models; a model without one is reported when it is loaded."""
-    names = set()
-    for model in settings.models:
-        with suppress(PaddlewheelError):
-            names.add(choose_engine(model, settings))
-    return names
-
-
 def _host(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -89,13 +84,14 @@ def _summarise(console: Console, service: Service, address: tuple[str, int]) -> 
     """Print what is served: models with engine and precision, workers, cores, addresses."""
     settings: Settings = service.settings
     table = Table(box=None, pad_edge=False, show_header=False)
-    for name, state in service.states().items():
-        spec = state.spec
-        table.add_row("model", f"[bold]{name}[/]", spec.version, spec.engine, _described(state.description))
-    for name, error in service.failures.items():
+    for served in service.models.served():
+        spec = served.spec
+        described = _described(served.state.description)
+        table.add_row("model", f"[bold]{spec.name}[/]", spec.version, spec.engine, described)
+    for name, error in service.models.failures.items():
         table.add_row("[red]failed[/]", f"[bold]{name}[/]", error.detail)
     console.print(table, highlight=False, soft_wrap=True)
-    for name, pool in service.pools().items():
+    for name, pool in service.models.pools.items():
         threads = f"{pool.threads[0]} thread{'s' * (pool.threads[0] > 1)} each"
         alone = f", {pool.threads[-1]} for a request that is alone" if len(pool.threads) > 1 else ""
         device = settings.pool[name].device

@@ -1,12 +1,13 @@
 """The settings: one tree, checked once at start, with the source of every value."""
 
-from paddlewheel.config.loading import LoadedSettings, load_settings
+from paddlewheel.config.loading import LoadedSettings, load_model_settings, load_settings
 from paddlewheel.config.settings import (
     Batching,
     JobSettings,
     Limits,
     ModelSettings,
     PoolSettings,
+    RepositorySettings,
     ServerSettings,
     Settings,
     Telemetry,
@@ -19,8 +20,10 @@ __all__ = [
     "LoadedSettings",
     "ModelSettings",
     "PoolSettings",
+    "RepositorySettings",
     "ServerSettings",
     "Settings",
     "Telemetry",
+    "load_model_settings",
     "load_settings",
 ]

@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from paddlewheel.config.settings import Settings
+from paddlewheel.config.settings import ModelSettings, Settings
 from paddlewheel.errors import ConfigurationError
 
 ENV_PREFIX = "PADDLEWHEEL_"
@@ -74,6 +74,19 @@ def load_settings(
         raise ConfigurationError(_explain(error, sources)) from None
 
 
+def load_model_settings(name: str, file: Path, settings: Settings) -> ModelSettings:
+    """Read the settings of one model of the repository; without the file, the defaults of a tensor model hold.
+
+    Raises :class:`ConfigurationError` as :func:`load_settings` does.
+    """
+    given = {"pipeline": "tensor", **(_read_toml(file) if file.exists() else {})}
+    pools = {pool: {"device": each.device} for pool, each in settings.pool.items()}
+    try:
+        return Settings.model_validate({"models": {name: given}, "pool": pools}).models[name]
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error, {("models", name): str(file)})) from None
+
+
 def _read_toml(file: Path) -> Tree:
     try:
         return tomllib.loads(file.read_text("utf-8"))
@@ -112,8 +125,12 @@ def _put(tree: Tree, path: KeyPath, value: Any, sources: dict[KeyPath, str], sou
 def _explain(error: ValidationError, sources: Mapping[KeyPath, str]) -> str:
     lines = []
     for problem in error.errors(include_url=False):
+        if problem["type"] == "default_factory_not_called":
+            continue  # it only follows from another problem
         path = tuple(str(part) for part in problem["loc"] if part != "[key]")
-        origin = next((text for where, text in sources.items() if where[: len(path)] == path), None)
+        origin = next(
+            (text for where, text in sources.items() if path[: len(where)] == where or where[: len(path)] == path), None
+        )
         at = f" (from {origin})" if origin else ""
         if problem["type"] == "extra_forbidden":
             lines.append(f"{'.'.join(path)}{at}: no such setting{_nearest(path)}.")

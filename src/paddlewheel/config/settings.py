@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Device = Annotated[str, Field(pattern=r"^(cpu|gpu:\d+)$")]
+Version = Annotated[str, Field(pattern=r"^[1-9]\d{0,17}$")]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 def _data_home() -> Path:
@@ -41,7 +43,9 @@ class Limits(_Section):
     """What a request may cost at most; enforced before work is done."""
 
     max_body_bytes: PositiveInt = 20_000_000
-    """Largest request body."""
+    """Largest body of a request with pictures."""
+    max_message_bytes: Annotated[int, Field(ge=1, le=(1 << 31) - 1)] = 100_000_000
+    """Largest message with tensors (under `/v2`), request or response."""
     max_pixels: PositiveInt = 50_000_000
     """Largest picture, as width x height; rules every decoder."""
     receive_timeout_s: PositiveFloat = 30.0
@@ -87,6 +91,26 @@ class Batching(_Section):
     """Deadline of a request that names none."""
 
 
+class PaddingSettings(_Section):
+    """How an input may be padded, where that does no harm, so that requests of other shapes share a batch."""
+
+    axes: tuple[PositiveInt, ...]
+    """The axes that are padded at their end; 0, the rows, is none of them."""
+    multiple: Annotated[int, Field(ge=2)]
+    """They are rounded up to a multiple of this."""
+    value: float = 0.0
+    """What is put there."""
+
+
+class WarmUpTensor(_Section):
+    """An input of a sample that a model is run with before it is ready."""
+
+    shape: tuple[PositiveInt, ...]
+    """With the rows."""
+    value: float | Literal["random"] = "random"
+    """Every element; `random` is between 0 and 1."""
+
+
 class ModelSettings(_Section):
     """One served model."""
 
@@ -100,12 +124,34 @@ class ModelSettings(_Section):
     """`auto` is bf16 on CPUs that have it, fp32 on others."""
     pool: Name = "default"
     """The pool whose workers hold this model."""
+    device: Device | None = None
+    """Takes the pool that has this device instead of one by name."""
+    version_policy: Literal["latest", "all"] | tuple[Version, ...] = "latest"
+    """Which versions of a repository's model are served: the highest, all, or those that are listed."""
+    weights: dict[Version, Weight] = Field(default_factory=dict)
+    """Shares of the calls that name no version; left out, all go to the highest version."""
+    warm_up: tuple[dict[str, WarmUpTensor], ...] = ()
+    """Samples, one tensor an input, that the model is run with before it is ready. Left out, a model whose dimensions
+    are fixed is run for each size of batch."""
+    padding: dict[str, PaddingSettings] = Field(default_factory=dict)
+    """Inputs that may be padded; outputs come back as the padded input gives them."""
     batching: Batching = Batching()
     """Queue and batches."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Defaults for the pipeline's parameters of a call, under the same names."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
     """Settings that only this engine knows; an unknown one is refused at load."""
+
+
+class RepositorySettings(_Section):
+    """The folder of models that users bring: `<model>/<version>/` with the files, `<model>/model.toml` beside them."""
+
+    path: Path | None = None
+    """The folder; left out, there is none."""
+    control: Literal["none", "explicit", "poll"] = "none"
+    """When models are loaded: all at start; when a client asks; at start and whenever the folder has changed."""
+    poll_s: PositiveFloat = 5.0
+    """How often the folder is looked at, with `poll`."""
 
 
 class JobSettings(_Section):
@@ -132,6 +178,10 @@ class Telemetry(_Section):
     """Let the engines' own log lines through."""
 
 
+def _usual_models(settings: dict[str, Any]) -> dict[str, ModelSettings]:
+    return {} if settings["repository"].path is not None else {"ocr": ModelSettings(pack="ppocrv6-small")}
+
+
 class Settings(_Section):
     """The whole tree."""
 
@@ -142,14 +192,24 @@ class Settings(_Section):
     strict: bool = False
     """Exit at start if a model cannot be loaded, instead of serving the others while not ready."""
     pool: dict[Name, PoolSettings] = Field(default_factory=lambda: {"default": PoolSettings()})
-    models: dict[Name, ModelSettings] = Field(default_factory=lambda: {"ocr": ModelSettings(pack="ppocrv6-small")})
+    repository: RepositorySettings = RepositorySettings()
+    models: dict[Name, ModelSettings] = Field(default_factory=_usual_models)
+    """Left out, and without a repository, it is `ocr` with the pack `ppocrv6-small`."""
     jobs: JobSettings = JobSettings()
     telemetry: Telemetry = Telemetry()
 
     @model_validator(mode="after")
     def _every_model_has_a_pool(self) -> Settings:
         for name, model in self.models.items():
+            if model.device is not None and model.device not in {pool.device for pool in self.pool.values()}:
+                raise ValueError(f"models.{name}.device is '{model.device}'; no pool has it (set pool.<name>.device)")
             if model.pool not in self.pool:
                 known = ", ".join(sorted(self.pool))
                 raise ValueError(f"models.{name}.pool is '{model.pool}'; expected one of: {known}")
         return self
+
+    def pool_of(self, model: ModelSettings) -> str:
+        """Return the name of the pool that holds `model`."""
+        if model.device is None or self.pool[model.pool].device == model.device:
+            return model.pool
+        return next(name for name, pool in self.pool.items() if pool.device == model.device)

@@ -12,10 +12,10 @@ from typing import Final
 
 from paddlewheel.engines import echo, onnxruntime, openvino, paddle
 from paddlewheel.engines.model_files import check_files
-from paddlewheel.engines.predictor import Engine, Format, LoadOptions, ModelFiles, Predictor, TensorSpec
+from paddlewheel.engines.predictor import Engine, Format, LoadOptions, ModelFiles, Predictor
 from paddlewheel.errors import ModelLoadError
 
-__all__ = ["Choice", "Format", "LoadOptions", "ModelFiles", "Predictor", "TensorSpec", "choose", "load", "preload"]
+__all__ = ["Choice", "Format", "LoadOptions", "ModelFiles", "Predictor", "choose", "load", "preload"]
 
 # Fastest first; `auto` takes the first that reads the format and has the device. The echo comes only when asked for.
 _BY_SPEED: Final[tuple[Engine, ...]] = (openvino, paddle, onnxruntime)

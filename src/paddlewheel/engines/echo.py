@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paddlewheel.engines.options import parse_options
-from paddlewheel.engines.predictor import Arrays, Format, LoadOptions, ModelFiles, TensorSpec, check_inputs
+from paddlewheel.engines.predictor import Arrays, Format, LoadOptions, ModelFiles, check_inputs
 from paddlewheel.errors import ModelLoadError
+from paddlewheel.inference import TensorSpec
 
 name: Final = "echo"
 formats: Final[frozenset[Format]] = frozenset({"none"})

@@ -14,8 +14,9 @@ import msgspec
 import numpy.typing as npt
 
 from paddlewheel.engines.options import parse_options
-from paddlewheel.engines.predictor import Arrays, Format, LoadOptions, ModelFiles, TensorSpec, check_inputs, gpu_id
+from paddlewheel.engines.predictor import Arrays, Format, LoadOptions, ModelFiles, check_inputs, gpu_id
 from paddlewheel.errors import ModelLoadError
+from paddlewheel.inference import TensorSpec
 
 if TYPE_CHECKING:
     import onnxruntime

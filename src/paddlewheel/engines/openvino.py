@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from paddlewheel.engines.compiled_cache import cache_entry, entry_name
 from paddlewheel.engines.options import parse_options
-from paddlewheel.engines.predictor import Arrays, Format, LoadOptions, ModelFiles, TensorSpec, check_inputs
+from paddlewheel.engines.predictor import Arrays, Format, LoadOptions, ModelFiles, check_inputs
 from paddlewheel.errors import ModelLoadError
+from paddlewheel.inference import TensorSpec
 
 if TYPE_CHECKING:
     import openvino

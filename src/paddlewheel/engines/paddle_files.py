@@ -19,7 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from paddlewheel.engines import protobuf
-from paddlewheel.engines.predictor import ModelFiles, TensorSpec
+from paddlewheel.engines.predictor import ModelFiles
+from paddlewheel.inference import TensorSpec
 
 # VarType.Type of framework.proto; bf16 has no datatype in the Open Inference Protocol.
 _DATATYPES: Final = {

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from paddlewheel.errors import InvalidArgumentError
-from paddlewheel.inference import BYTES
+from paddlewheel.inference import TensorSpec
 
 Format = Literal["onnx", "paddle", "pir", "none"]
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -48,22 +47,6 @@ class LoadOptions:
     threads: tuple[int, ...] = (1,)
     options: Mapping[str, Any] = field(default_factory=dict)
     logs: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """Name, datatype (of the Open Inference Protocol) and shape of an input or output; -1 is any size."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The numpy dtype that `datatype` names; strings are objects."""
-        if self.datatype == BYTES:
-            return np.dtype(object)
-        return np.dtype(self.datatype.lower().replace("fp", "float"))
 
 
 class Predictor(Protocol):

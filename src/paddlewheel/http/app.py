@@ -7,8 +7,9 @@ from fastapi_swagger import patch_fastapi
 from starlette.types import ASGIApp
 
 from paddlewheel import __version__
-from paddlewheel.http import health, ocr, problems, v2
+from paddlewheel.http import health, models, ocr, problems, v2
 from paddlewheel.http.context import RequestContext
+from paddlewheel.http.infer import InferEndpoint
 from paddlewheel.jobs import JobRunner
 from paddlewheel.service import Service
 
@@ -31,7 +32,11 @@ def create_app(service: Service, jobs: JobRunner) -> ASGIApp:
     if ocr.MODEL in service.settings.models:
         app.include_router(ocr.routes(service, jobs))
     app.include_router(v2.routes(service))
+    app.include_router(models.routes(service))
     app.include_router(health.routes(service, jobs))
     return RequestContext(
-        app, limits=service.settings.limits, metrics=service.metrics, draining=lambda: service.draining
+        InferEndpoint(service, app),
+        limits=service.settings.limits,
+        metrics=service.metrics,
+        draining=lambda: service.draining,
     )

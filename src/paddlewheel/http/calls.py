@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+import zlib
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
-from starlette.requests import Request
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope
 
 from paddlewheel.config import Limits
-from paddlewheel.errors import CancelledByCallerError, InvalidArgumentError
+from paddlewheel.errors import (
+    CancelledByCallerError,
+    InvalidArgumentError,
+    PayloadTooLargeError,
+    UnsupportedFormatError,
+)
+from paddlewheel.http.protocol import LEAVING
 from paddlewheel.inference import deadline_in
 
 TIMEOUT_HEADER = "X-Request-Timeout"
 Result = TypeVar("Result")
+_WINDOWS: Final = {"gzip": 31, "deflate": 15}
+"""How zlib is told what to expect."""
 
 
-def deadline_of(request: Request, limits: Limits) -> float | None:
+def deadline_of(headers: Headers, limits: Limits) -> float | None:
     """Return the deadline that the caller set with ``X-Request-Timeout`` (seconds), None without one."""
-    text = request.headers.get(TIMEOUT_HEADER)
+    text = headers.get(TIMEOUT_HEADER)
     if text is None:
         return None
     try:
@@ -36,24 +46,50 @@ def deadline_after(seconds: float, limits: Limits, given: str) -> float:
     return deadline_in(seconds)
 
 
-async def unless_caller_leaves(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of `work`; cancel it and raise :class:`CancelledByCallerError` if the connection ends first.
-
-    The body of `request` must have been read: what comes next on its channel is the end of the connection.
-    """
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_until_disconnect(request))
+async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
+    """Return the body of a request, unpacked if it came packed; raises :class:`PayloadTooLargeError` over `limit`."""
+    chunks, more = [], True
+    while more:
+        message = await receive()
+        chunks.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    encoding = headers.get("content-encoding", "identity")
+    if encoding == "identity":
+        return body
+    if encoding not in _WINDOWS:
+        raise UnsupportedFormatError(f"The body has Content-Encoding '{encoding:.40}'; expected gzip or deflate.")
+    unpacker = zlib.decompressobj(_WINDOWS[encoding])
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise CancelledByCallerError("The caller closed the connection.")
-        return task.result()
+        unpacked = unpacker.decompress(body, limit + 1)
+    except zlib.error:
+        raise InvalidArgumentError(f"The body says that it is {encoding}, and is not.") from None
+    if len(unpacked) > limit:
+        raise PayloadTooLargeError(f"The body unpacks to more than {limit} bytes.")
+    if not unpacker.eof:
+        raise InvalidArgumentError(f"The body's {encoding} data is cut off.")
+    return unpacked
+
+
+async def unless_caller_leaves(scope: Scope, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of `work`; cancel it and raise :class:`CancelledByCallerError` if the connection ends first."""
+    leaving: set[Callable[[], object]] = scope.get(LEAVING, set())
+    task = asyncio.current_task()
+    assert task is not None, "a request is served in a task"
+    left = False
+
+    def leave() -> None:
+        nonlocal left
+        left = True
+        task.cancel()
+
+    leaving.add(leave)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if not left:
+            raise
+        task.uncancel()
+        raise CancelledByCallerError("The caller closed the connection.") from None
     finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
-
-
-async def _until_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        leaving.discard(leave)

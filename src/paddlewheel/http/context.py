@@ -47,7 +47,7 @@ class RequestContext:
         given = headers.get(REQUEST_ID_HEADER, "")
         request_id = given if _WELL_FORMED_ID.fullmatch(given) else str(uuid.uuid4())
         scope.setdefault("state", {})["request_id"] = request_id
-        body = _BoundedBody(receive, self._limits, headers)
+        body = _BoundedBody(receive, self._limits, scope, headers)
         status = 0
 
         async def send_with_id(message: Message) -> None:
@@ -81,9 +81,11 @@ class RequestContext:
 class _BoundedBody:
     """The receive channel of one request; the body is bounded in bytes and in silence between its parts."""
 
-    def __init__(self, receive: Receive, limits: Limits, headers: Headers) -> None:
+    def __init__(self, receive: Receive, limits: Limits, scope: Scope, headers: Headers) -> None:
         self._receive = receive
-        self._limits = limits
+        self._timeout_s = limits.receive_timeout_s
+        self._setting = "max_message_bytes" if scope["path"].startswith("/v2/") else "max_body_bytes"
+        self._limit: int = getattr(limits, self._setting)
         declared = headers.get("content-length", "0")
         self._declared = int(declared) if declared.isdecimal() else 0
         self._received = 0
@@ -94,12 +96,11 @@ class _BoundedBody:
             return await self._receive()
         self._check(self._declared)
         try:
-            async with asyncio.timeout(self._limits.receive_timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 message = await self._receive()
         except TimeoutError:
-            timeout_s = self._limits.receive_timeout_s
             raise InvalidArgumentError(
-                f"No byte of the body came for {timeout_s:g} s (setting limits.receive_timeout_s)."
+                f"No byte of the body came for {self._timeout_s:g} s (setting limits.receive_timeout_s)."
             ) from None
         if message["type"] == "http.disconnect":
             raise CancelledByCallerError("The caller closed the connection before the body was complete.")
@@ -109,8 +110,7 @@ class _BoundedBody:
         return message
 
     def _check(self, size: int) -> None:
-        limit = self._limits.max_body_bytes
-        if size > limit:
+        if size > self._limit:
             raise PayloadTooLargeError(
-                f"The body has {size} bytes or more; at most {limit} are taken (setting limits.max_body_bytes)."
+                f"The body has {size} bytes or more; at most {self._limit} are taken (setting limits.{self._setting})."
             )

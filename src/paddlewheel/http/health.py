@@ -20,7 +20,7 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
 
     @router.get("/readyz", summary="Whether every configured model can be called")
     async def ready() -> Response:
-        models = {name: _state(service, name) for name in service.settings.models}
+        models = {name: _state(service, name) for name in service.models.names()}
         body = {"ready": service.ready, "draining": service.draining, "models": models}
         return Response(orjson.dumps(body), 200 if service.ready else 503, media_type="application/json")
 
@@ -33,6 +33,7 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
 
 
 def _state(service: Service, name: str) -> dict[str, str]:
-    if name in service.failures:
-        return {"state": "failed", "reason": service.failures[name].detail}
-    return {"state": "ready" if service.model_ready(name) else "loading"}
+    if service.model_ready(name):
+        return {"state": "ready"}
+    failure = service.models.failures.get(name)
+    return {"state": "loading"} if failure is None else {"state": "failed", "reason": failure.detail}

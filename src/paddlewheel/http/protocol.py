@@ -7,8 +7,12 @@ every one of them hears of the end of the connection.
 
 from __future__ import annotations
 
+from typing import Final
+
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+LEAVING: Final = "paddlewheel.leaving"
+"""Where the scope of a request has the callbacks that are called when its client hangs up before it is answered."""
 _MOST_READ_AHEAD = 8
 
 
@@ -20,6 +24,7 @@ class WatchfulProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin a request; keep reading while only a few wait behind it."""
         super().on_headers_complete()
+        self.cycle.scope[LEAVING] = set()  # type: ignore[typeddict-unknown-key]  # scopes are open for extensions
         self._open = (*(cycle for cycle in self._open if not cycle.response_complete), self.cycle)
         if 0 < len(self.pipeline) <= _MOST_READ_AHEAD:
             self.flow.resume_reading()
@@ -30,5 +35,7 @@ class WatchfulProtocol(HttpToolsProtocol):
         for cycle in self._open:
             if not cycle.response_complete:
                 cycle.disconnected = True
+                for leave in tuple(cycle.scope[LEAVING]):  # type: ignore[typeddict-item]  # likewise
+                    leave()
             cycle.message_event.set()
         super().connection_lost(exc)

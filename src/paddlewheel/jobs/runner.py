@@ -8,13 +8,12 @@ from typing import Self
 
 import structlog
 
-from paddlewheel.batching import QueuedRequest
 from paddlewheel.config import JobSettings
 from paddlewheel.errors import InternalError, PaddlewheelError
 from paddlewheel.inference import InferenceRequest
 from paddlewheel.jobs.job import Job
 from paddlewheel.jobs.store import JobStore
-from paddlewheel.service import Service
+from paddlewheel.service import Service, Submission
 
 _LONGEST_SWEEP_INTERVAL_S = 60.0
 _STATUSES = ("queued", "running", "succeeded", "failed")
@@ -29,7 +28,7 @@ class JobRunner:
         self._service = service
         self._store = store
         self._settings = settings
-        self._calls: dict[str, QueuedRequest] = {}
+        self._calls: dict[str, Submission] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -49,12 +48,12 @@ class JobRunner:
         with self._service.refusals(request.model):
             await self._store.add(job, job.created_at)
         try:
-            queued = self._service.submit(request)
+            submission = self._service.submit(request)
         except PaddlewheelError:
             await self._store.remove(job.id)
             raise
-        self._calls[job.id] = queued
-        task = asyncio.create_task(self._finish(job, queued))
+        self._calls[job.id] = submission
+        task = asyncio.create_task(self._finish(job, submission))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return job
@@ -65,10 +64,10 @@ class JobRunner:
         call = self._calls.get(job_id)
         return job.running() if call is not None and call.dispatched_at is not None else job
 
-    async def _finish(self, job: Job, queued: QueuedRequest) -> None:
+    async def _finish(self, job: Job, submission: Submission) -> None:
         ttl_s = self._settings.ttl_s
         try:
-            response = await self._service.wait(queued)
+            response = await self._service.wait(submission)
         except PaddlewheelError as error:
             finished = job.failed(error, time.time(), ttl_s)
         except Exception:  # a fault of ours must not leave the job running for ever

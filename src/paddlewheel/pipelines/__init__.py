@@ -6,17 +6,15 @@ workers, and imports what the pipeline needs only then.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from paddlewheel.catalog import InstalledPack, get_pack
 from paddlewheel.engines import LoadOptions
 from paddlewheel.errors import InvalidArgumentError
-from paddlewheel.inference import InferenceRequest
+from paddlewheel.inference import InferenceRequest, Signature
 from paddlewheel.pipelines import picture_header
 from paddlewheel.pipelines.ocr.parameters import parse_parameters
 from paddlewheel.pipelines.pipeline import Pipeline
 from paddlewheel.pipelines.spec import ModelSpec
-from paddlewheel.pipelines.tensor import check_tensors, load_tensor
+from paddlewheel.pipelines.tensor import check_outputs, check_tensors, load_tensor
 
 __all__ = ["ModelSpec", "build", "check"]
 
@@ -31,21 +29,23 @@ def build(spec: ModelSpec) -> Pipeline:
         logs=spec.engine_logs,
     )
     if spec.pipeline == "tensor":
-        return load_tensor(spec.engine, load)
+        return load_tensor(spec, load)
     from paddlewheel.pipelines.ocr.loading import load_ocr  # noqa: PLC0415  # only workers read pixels
 
     assert spec.folder is not None, "an OCR model comes from a pack"
-    installed = InstalledPack(get_pack(spec.version), Path(spec.folder))
+    assert spec.pack is not None, "an OCR model comes from a pack"
+    installed = InstalledPack(get_pack(spec.pack), spec.folder)
     return load_ocr(installed, spec.engine, load, defaults=spec.options, max_pixels=spec.max_pixels)
 
 
-def check(spec: ModelSpec, request: InferenceRequest) -> None:
+def check(spec: ModelSpec, signature: Signature, request: InferenceRequest) -> None:
     """Raise :class:`InvalidArgumentError` if `request` cannot be run, as far as its header and parameters tell."""
+    check_outputs(signature, request)
     if spec.pipeline == "ocr":
         parse_parameters(request.parameters, spec.options)
         picture_header.inspect(picture_of(request), spec.max_pixels)
     else:
-        check_tensors(request)
+        check_tensors(signature, request)
 
 
 def picture_of(request: InferenceRequest) -> memoryview:

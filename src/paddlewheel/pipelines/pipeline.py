@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from paddlewheel.errors import CancelledByCallerError, DeadlineExceededError, PaddlewheelError
-from paddlewheel.inference import Answer, Tensor
+from paddlewheel.inference import Answer, Signature, Tensor
 
 Outcome = Answer | PaddlewheelError
 
@@ -42,6 +42,11 @@ class Item:
 
 class Pipeline(Protocol):
     """The code around one model's predictors."""
+
+    @property
+    def signature(self) -> Signature:
+        """What requests hold and what answers hold."""
+        ...
 
     def describe(self) -> dict[str, str]:
         """Return what `models show` and the start-up summary print: engine, precision, device."""

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from paddlewheel import __version__
 
 UNKNOWN: Final = "unknown"
+_VERSION: Final = ("model", "version")
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
@@ -25,7 +26,7 @@ class Metrics:
         registry = self._registry = CollectorRegistry()
         Gauge("paddlewheel_info", "Version of the server.", ["version"], registry=registry).labels(__version__).set(1)
         self.requests = Counter(
-            "paddlewheel_requests", "Inference requests, by how they ended.", ["model", "outcome"], registry=registry
+            "paddlewheel_requests", "Inference requests, by how they ended.", [*_VERSION, "outcome"], registry=registry
         )
         self.http_seconds = Histogram(
             "http_server_request_duration_seconds",
@@ -34,23 +35,30 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self.queue_depth = Gauge("paddlewheel_queue_depth", "Waiting requests.", ["model"], registry=registry)
-        self.running = Gauge("paddlewheel_running_requests", "Requests in workers.", ["model"], registry=registry)
+        self.queue_depth = Gauge("paddlewheel_queue_depth", "Waiting requests.", _VERSION, registry=registry)
+        self.running = Gauge("paddlewheel_running_requests", "Requests in workers.", _VERSION, registry=registry)
         self.queue_wait_seconds = Histogram(
             "paddlewheel_queue_wait_seconds",
             "Time between admission and a worker.",
-            ["model"],
+            _VERSION,
             buckets=_SECONDS,
             registry=registry,
         )
         self.batch_size = Histogram(
-            "paddlewheel_batch_size", "Requests in a batch.", ["model"], buckets=(1, 2, 4, 8, 16, 32), registry=registry
+            "paddlewheel_batch_size", "Rows in a batch.", _VERSION, buckets=(1, 2, 4, 8, 16, 32), registry=registry
         )
         self.stage_seconds = Histogram(
             "paddlewheel_stage_seconds",
             "Time that a batch spent in a stage of its pipeline.",
-            ["model", "stage"],
+            [*_VERSION, "stage"],
             buckets=_SECONDS,
+            registry=registry,
+        )
+        self.inference_ms = Histogram(
+            "paddle_inference_time_ms",
+            "Time that a batch ran in its worker.",
+            [*_VERSION, "engine"],
+            buckets=tuple(seconds * 1000 for seconds in _SECONDS),
             registry=registry,
         )
         self.workers = Gauge("paddlewheel_workers", "Worker processes.", ["pool", "state"], registry=registry)

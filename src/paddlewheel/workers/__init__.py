@@ -2,12 +2,14 @@
 
 from paddlewheel.workers.child import Setup
 from paddlewheel.workers.cores import available_cores, thread_counts
-from paddlewheel.workers.pool import ModelState, ProcessPool
-from paddlewheel.workers.process import WorkerEndedError, WorkerProcess, fork_server
+from paddlewheel.workers.model_state import ModelState
+from paddlewheel.workers.pool import ProcessPool
+from paddlewheel.workers.process import Ran, WorkerEndedError, WorkerProcess, fork_server
 
 __all__ = [
     "ModelState",
     "ProcessPool",
+    "Ran",
     "Setup",
     "WorkerEndedError",
     "WorkerProcess",

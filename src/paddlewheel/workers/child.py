@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -68,9 +69,14 @@ class _Worker:
         self._pipelines: dict[str, Pipeline] = {}
 
     def obey(self, command: frames.Command) -> frames.Report:
-        if isinstance(command, frames.Load):
-            return self._load(command)
-        return self._run(command)
+        match command:
+            case frames.Load():
+                return self._load(command)
+            case frames.Unload():
+                self._pipelines.pop(command.key, None)
+                return frames.Unloaded()
+            case frames.Run():
+                return self._run(command)
 
     def _load(self, command: frames.Load) -> frames.Report:
         spec = command.spec
@@ -83,8 +89,8 @@ class _Worker:
         except Exception:  # a fault of ours, or of an engine: the worker lives on
             _log.exception("model cannot be loaded", model=spec.name)
             return frames.Failed(InternalError(f"Model '{spec.name}' cannot be loaded; see the log.").record())
-        self._pipelines[spec.name] = pipeline
-        return frames.Loaded(pipeline.describe())
+        self._pipelines[spec.key] = pipeline
+        return frames.Loaded(pipeline.describe(), pipeline.signature)
 
     def _run(self, command: frames.Run) -> frames.Done:
         items = [
@@ -97,9 +103,15 @@ class _Worker:
             )
             for index, item in enumerate(command.items)
         ]
-        outcomes = run_each_at_worst(self._pipelines[command.model], items, command.threads)
+        began = time.perf_counter()
+        outcomes = run_each_at_worst(self._pipelines[command.key], items, command.threads)
+        run_s = time.perf_counter() - began
         self._responses.reset()
-        return frames.Done(tuple(frames.frame_outcome(each, self._responses) for each in outcomes), _resident_bytes())
+        framed = tuple(
+            frames.frame_outcome(outcome, self._responses, item.outputs)
+            for outcome, item in zip(outcomes, command.items, strict=True)
+        )
+        return frames.Done(framed, run_s, _resident_bytes())
 
 
 def run_each_at_worst(pipeline: Pipeline, items: Sequence[Item], threads: int) -> list[Outcome]:

@@ -6,6 +6,8 @@ frame holds where each one lies. Decoding is typed and builds plain data only.
     front                worker
       ── Load ───────────▶       one model, before the worker counts as ready
       ◀── Loaded | Failed ──
+      ── Unload ─────────▶       one model that is not served any more
+      ◀── Unloaded ───────
       ── Run ────────────▶       one batch; its tensors lie in the request arena
       ◀── Done ──────────       one outcome for each item, in order; tensors in the response arena
 """
@@ -14,12 +16,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from paddlewheel.errors import ErrorRecord, PaddlewheelError, from_record
-from paddlewheel.inference import Answer, Tensor
+from paddlewheel.inference import Answer, Signature, Tensor
 from paddlewheel.pipelines.pipeline import Outcome
 from paddlewheel.pipelines.spec import ModelSpec
 from paddlewheel.workers.arena import Arena
@@ -44,6 +47,7 @@ class ItemFrame(msgspec.Struct, frozen=True, array_like=True):
     inputs: tuple[TensorFrame, ...]
     parameters: dict[str, Any]
     deadline: float | None
+    outputs: tuple[str, ...] = ()
 
 
 class AnswerFrame(msgspec.Struct, frozen=True, array_like=True, tag="answer"):
@@ -61,15 +65,21 @@ class ErrorFrame(msgspec.Struct, frozen=True, array_like=True, tag="error"):
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """Load and warm up a model."""
+    """Load and warm up a version of a model."""
 
     spec: ModelSpec
 
 
-class Run(msgspec.Struct, frozen=True, tag="run"):
-    """Run a batch."""
+class Unload(msgspec.Struct, frozen=True, tag="unload"):
+    """Forget a version of a model, by its key."""
 
-    model: str
+    key: str
+
+
+class Run(msgspec.Struct, frozen=True, tag="run"):
+    """Run a batch on a version of a model, by its key."""
+
+    key: str
     threads: int
     items: tuple[ItemFrame, ...]
 
@@ -78,6 +88,11 @@ class Loaded(msgspec.Struct, frozen=True, tag="loaded"):
     """The model is loaded and warm."""
 
     description: dict[str, str]
+    signature: Signature
+
+
+class Unloaded(msgspec.Struct, frozen=True, tag="unloaded"):
+    """The model is forgotten."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
@@ -90,14 +105,28 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """The batch has run."""
 
     outcomes: tuple[AnswerFrame | ErrorFrame, ...]
+    run_s: float
     rss_bytes: int
 
 
-Command = Load | Run
-Report = Loaded | Failed | Done
+Command = Load | Unload | Run
+Report = Loaded | Unloaded | Failed | Done
 
-_encoder = msgspec.msgpack.Encoder()
-_command_decoder = msgspec.msgpack.Decoder(Command)
+
+def _from_path(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value)} does not go into a frame")
+
+
+def _to_path(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(f"{kind} does not come out of a frame")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_from_path)
+_command_decoder = msgspec.msgpack.Decoder(Command, dec_hook=_to_path)
 _report_decoder = msgspec.msgpack.Decoder(Report)
 
 
@@ -136,14 +165,18 @@ def unstow(frames: Sequence[TensorFrame], arena: Arena, *, copy: bool) -> tuple[
     )
 
 
-def frame_outcome(outcome: Outcome, arena: Arena) -> AnswerFrame | ErrorFrame:
-    """Return `outcome` as a frame, its tensors in `arena`; an answer that does not fit becomes its own error."""
+def frame_outcome(outcome: Outcome, arena: Arena, outputs: Sequence[str] = ()) -> AnswerFrame | ErrorFrame:
+    """Return `outcome` as a frame, its tensors in `arena`; an answer that does not fit becomes its own error.
+
+    `outputs` are the names of the tensors that are wanted, in their order; all if there are none.
+    """
     if isinstance(outcome, Answer):
         try:
-            outputs = stow(outcome.outputs, arena)
+            tensors = [outcome.output(name) for name in outputs] if outputs else outcome.outputs
+            stowed = stow(tensors, arena)
         except PaddlewheelError as error:
             return ErrorFrame(error.record())
-        return AnswerFrame(outputs, dict(outcome.parameters), dict(outcome.timing_ms))
+        return AnswerFrame(stowed, dict(outcome.parameters), dict(outcome.timing_ms))
     return ErrorFrame(outcome.record())
 
 

@@ -1,30 +1,33 @@
 """A pool: the worker processes of one device, each holding every model of the pool, kept alive.
 
 Each place in the pool has a task that brings a worker up, waits until it ends or is due for replacement, and brings up
-the next. A worker over its memory ceiling serves on until its successor is ready, so a replacement loses neither work
-nor capacity. A model that cannot be loaded is marked with the reason and left out; the others are served. One that was
-loaded before must load again: a worker that cannot do so has not come up.
+the next. A replaced worker serves on until its successor is ready, so a replacement loses neither work nor capacity.
+That is also how models are loaded at run time: one worker after the other is replaced by one that has them, and a
+model that cannot be loaded, or that ends its process, is only ever met by a worker that does not serve yet.
+
+A model that cannot be loaded is marked with the reason and left out; the others are served. One that was loaded before
+must load again: a worker that cannot do so has not come up.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Self
 
 import structlog
 
 from paddlewheel.config import PoolSettings
-from paddlewheel.errors import ModelLoadError, PaddlewheelError
+from paddlewheel.errors import PaddlewheelError
 from paddlewheel.pipelines.spec import ModelSpec
 from paddlewheel.telemetry.metrics import Metrics
 from paddlewheel.workers.child import Setup
-from paddlewheel.workers.cores import available_cores, worker_count
+from paddlewheel.workers.cores import available_cores, thread_counts, worker_count
+from paddlewheel.workers.model_state import ModelState
+from paddlewheel.workers.place import Place
 from paddlewheel.workers.process import WorkerEndedError, WorkerProcess
 
 _LOAD_TIMEOUT_S = 300.0
-_MOST_LOAD_CRASHES = 2
 _MOST_FAILED_STARTS = 5
 _FIRST_BACKOFF_S = 0.1
 _LONGEST_BACKOFF_S = 30.0
@@ -32,45 +35,8 @@ _LONGEST_BACKOFF_S = 30.0
 _log = structlog.stdlib.get_logger(__name__)
 
 
-@dataclass(slots=True)
-class ModelState:
-    """How a model of the pool stands."""
-
-    spec: ModelSpec
-    status: Literal["loading", "ready", "failed"] = "loading"
-    description: dict[str, str] = field(default_factory=dict)
-    error: PaddlewheelError | None = None
-    load_crashes: int = 0
-
-    def crashed(self, error: WorkerEndedError) -> None:
-        """Take in that a worker ended while it loaded the model; it is left out when that happens again."""
-        self.load_crashes += 1
-        if self.load_crashes >= _MOST_LOAD_CRASHES and self.status == "loading":
-            detail = f"Loading model '{self.spec.name}' from {self.spec.folder} ends the worker process"
-            self.fail(ModelLoadError(f"{detail} ({error}); its files are probably damaged."))
-
-    def fail(self, error: PaddlewheelError) -> None:
-        """Leave the model out from now on."""
-        self.status, self.error = "failed", error
-        _log.error("model cannot be served", model=self.spec.name, reason=error.detail)
-
-
 class _LoadCrashedError(Exception):
     """A model that was never loaded before ended the worker that loaded it."""
-
-
-@dataclass(slots=True, eq=False)
-class _Place:
-    """A worker in the pool, and what its place waits for."""
-
-    worker: WorkerProcess
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
-    due: asyncio.Event = field(default_factory=asyncio.Event)
-    retiring: bool = False
-
-    def takes(self, model: str) -> bool:
-        """Whether the worker could run a batch of `model` now."""
-        return self.idle.is_set() and not self.retiring and model in self.worker.models
 
 
 class ProcessPool:
@@ -90,20 +56,21 @@ class ProcessPool:
         broken: asyncio.Event,
     ) -> None:
         self.name = name
-        self.threads = specs[0].threads
+        self.threads = thread_counts(settings, available_cores())
         self.size = worker_count(settings, available_cores())
-        self.models = {spec.name: ModelState(spec) for spec in specs}
+        self.models = {spec.key: ModelState(spec) for spec in specs}
+        """Every version that the pool holds or tries to, by key."""
         self._broken = broken
         self.on_change: Callable[[], None] = lambda: None
         self._settings = settings
         self._setup = setup
         self._metrics = metrics
-        self._places: dict[WorkerProcess, _Place] = {}
+        self._places: dict[WorkerProcess, Place] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._failed_starts = 0
         self._settled = asyncio.Event()
         # One at a time: each has two processes for a while.
-        self._recycling = asyncio.Lock()
+        self._replacing = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         """Begin to bring the workers up; returns before they are ready."""
@@ -124,6 +91,43 @@ class ProcessPool:
         """Wait until every place has had a worker."""
         await self._settled.wait()
 
+    async def load(self, specs: Sequence[ModelSpec]) -> list[ModelState]:
+        """Load versions into every worker; returns how each stands once it is ready everywhere, or has failed."""
+        await self.settled()
+        states = [ModelState(spec) for spec in specs]
+        self.models |= {state.spec.key: state for state in states}
+        for place in list(self._places.values()):
+            if all(state.status == "failed" for state in states):
+                break
+            place.replace("load")
+            await place.gone.wait()
+        return await self.loaded(specs)
+
+    async def loaded(self, specs: Sequence[ModelSpec]) -> list[ModelState]:
+        """Return how each of `specs` stands once every place has had a worker; those that failed are forgotten."""
+        await self.settled()
+        states = [self.models[spec.key] for spec in specs]
+        for state in states:
+            if state.status == "failed":
+                del self.models[state.spec.key]
+        return states
+
+    async def unload(self, key: str) -> None:
+        """Forget the version with this key in every worker, each as soon as it is idle."""
+        del self.models[key]
+        for worker, place in list(self._places.items()):
+            while not place.idle.is_set():
+                await place.idle.wait()
+            if key not in worker.models or worker.ended.is_set():
+                continue
+            place.idle.clear()
+            try:
+                await worker.unload(key)
+            except WorkerEndedError:
+                continue
+            finally:
+                self.release(worker)
+
     @property
     def workers(self) -> int:
         """The number of workers that are up."""
@@ -134,30 +138,29 @@ class ProcessPool:
         """The number of workers that run something."""
         return sum(not place.idle.is_set() for place in self._places.values())
 
-    def serves(self, model: str) -> bool:
-        """Tell whether a worker is up that has `model` loaded."""
-        return any(model in worker.models for worker in self._places)
+    def serves(self, key: str) -> bool:
+        """Tell whether a worker is up that has the version with this key loaded."""
+        return any(key in worker.models for worker in self._places)
 
-    def has_idle(self, model: str) -> bool:
+    def has_idle(self, key: str) -> bool:
         """Tell whether :meth:`take_idle` would return a worker."""
-        return any(place.takes(model) for place in self._places.values())
+        return any(place.takes(key) for place in self._places.values())
 
-    def take_idle(self, model: str) -> WorkerProcess:
-        """Return an idle worker that has `model` and mark it busy; give it back with :meth:`release`."""
+    def take_idle(self, key: str) -> WorkerProcess:
+        """Return an idle worker that has `key` and mark it busy; give it back with :meth:`release`."""
         for worker, place in self._places.items():
-            if place.takes(model):
+            if place.takes(key):
                 place.idle.clear()
                 self._observe()
                 return worker
-        raise LookupError(model)
+        raise LookupError(key)
 
     def release(self, worker: WorkerProcess) -> None:
         """Take back a worker whose batch is done."""
         place = self._places.get(worker)
         if place is not None:
-            if worker.rss_bytes > self._settings.memory_limit_mb << 20 and not place.due.is_set():
-                worker.end_reason = "memory"
-                place.due.set()
+            if worker.rss_bytes > self._settings.memory_limit_mb << 20:
+                place.replace("memory")
             place.idle.set()
             self._observe()
         self.on_change()
@@ -167,19 +170,21 @@ class ProcessPool:
         while True:
             await place.due.wait()
             worker = place.worker
-            _log.warning("worker is replaced", pool=self.name, pid=worker.pid, reason=worker.end_reason)
-            self._metrics.worker_restarts.labels(self.name, worker.end_reason).inc()
+            if worker.end_reason != "load":
+                _log.warning("worker is replaced", pool=self.name, pid=worker.pid, reason=worker.end_reason)
+                self._metrics.worker_restarts.labels(self.name, worker.end_reason).inc()
             if worker.ended.is_set():
-                place = await self._bring_up()
+                successor = await self._bring_up()
             else:
-                async with self._recycling:
+                async with self._replacing:
                     successor = await self._bring_up()
                     place.retiring = True
                     await place.idle.wait()
                     await worker.stop()
-                place = successor
+            place.gone.set()
+            place = successor
 
-    async def _bring_up(self) -> _Place:
+    async def _bring_up(self) -> Place:
         """Start a worker and load every model that can be loaded, for as often as it takes."""
         while True:
             worker = WorkerProcess(self._setup, hang_timeout_s=self._settings.hang_timeout_s, on_end=self._ended)
@@ -196,7 +201,7 @@ class ProcessPool:
                 await worker.stop()
                 raise
             self._failed_starts = 0
-            place = self._places[worker] = _Place(worker)
+            place = self._places[worker] = Place(worker)
             place.idle.set()
             if self.workers >= self.size:
                 self._settled.set()
@@ -212,24 +217,30 @@ class ProcessPool:
         await asyncio.sleep(min(_FIRST_BACKOFF_S * 2**self._failed_starts, _LONGEST_BACKOFF_S))
 
     async def _load_models(self, worker: WorkerProcess) -> None:
-        for state in self.models.values():
-            if state.status == "failed":
-                continue
-            try:
-                state.description = await worker.load(state.spec, _LOAD_TIMEOUT_S)
-            except PaddlewheelError as error:
-                if state.status == "ready":
-                    worker.kill("stop")
-                    raise WorkerEndedError(f"Model '{state.spec.name}' does not load again: {error}") from error
-                state.fail(error)
-            except WorkerEndedError as error:
-                if state.status == "ready":
-                    raise
-                _log.error("worker ended while it loaded a model", model=state.spec.name, reason=str(error))
-                state.crashed(error)
-                raise _LoadCrashedError from error
-            else:
-                state.status = "ready"
+        """Load what the pool holds; what joins it meanwhile comes along, what leaves it is left out."""
+        while lacking := [
+            state for key, state in self.models.items() if state.status != "failed" and key not in worker.models
+        ]:
+            await self._load_model(worker, lacking[0])
+        for key in worker.models - self.models.keys():
+            await worker.unload(key)
+
+    async def _load_model(self, worker: WorkerProcess, state: ModelState) -> None:
+        try:
+            loaded = await worker.load(state.spec, _LOAD_TIMEOUT_S)
+        except PaddlewheelError as error:
+            if state.status == "ready":
+                worker.kill("stop")
+                raise WorkerEndedError(f"Model '{state.spec.name}' does not load again: {error}") from error
+            state.fail(error)
+        except WorkerEndedError as error:
+            if state.status == "ready":
+                raise
+            _log.error("worker ended while it loaded a model", model=state.spec.name, reason=str(error))
+            state.crashed(error)
+            raise _LoadCrashedError from error
+        else:
+            state.status, state.description, state.signature = "ready", loaded.description, loaded.signature
 
     def _ended(self, worker: WorkerProcess) -> None:
         place = self._places.pop(worker, None)

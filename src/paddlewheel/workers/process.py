@@ -12,9 +12,11 @@ import multiprocessing
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
@@ -30,12 +32,22 @@ from paddlewheel.workers import child, frames, preload
 from paddlewheel.workers.arena import Arena
 
 ARENA_BYTES = 1 << 30
-EndReason = Literal["crash", "hang", "memory", "stop"]
+EndReason = Literal["crash", "hang", "memory", "load", "stop"]
 
 _log = structlog.stdlib.get_logger(__name__)
 _context = multiprocessing.get_context("forkserver")
 # Starting a process talks to the fork server and blocks; one thread keeps the starts in order.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="start-worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a batch: an outcome for each request, in order, and where the time went, in seconds."""
+
+    outcomes: list[Outcome]
+    input_s: float
+    run_s: float
+    output_s: float
 
 
 class WorkerEndedError(Exception):
@@ -69,6 +81,7 @@ class WorkerProcess:
         self._hang_timeout_s = hang_timeout_s
         self._on_end = on_end
         self.models: set[str] = set()
+        """The keys of what it has loaded."""
         self.rss_bytes = 0
         self.ended = asyncio.Event()
         self.end_reason: EndReason = "crash"
@@ -106,29 +119,40 @@ class WorkerProcess:
         assert self._process.pid is not None
         return self._process.pid
 
-    async def load(self, spec: ModelSpec, timeout_s: float) -> dict[str, str]:
-        """Load and warm up a model; returns its description, raises its own :class:`PaddlewheelError`."""
+    async def load(self, spec: ModelSpec, timeout_s: float) -> frames.Loaded:
+        """Load and warm up a version of a model; raises its own :class:`PaddlewheelError`."""
         report = await self._call(frames.Load(spec), timeout_s)
         if isinstance(report, frames.Failed):
             raise from_record(report.error)
         assert isinstance(report, frames.Loaded)
-        self.models.add(spec.name)
-        return report.description
+        self.models.add(spec.key)
+        return report
 
-    async def run(self, model: str, batch: Sequence[InferenceRequest], threads: int) -> list[Outcome]:
-        """Run `batch` and return an outcome for each request, in order.
+    async def unload(self, key: str) -> None:
+        """Forget the version of a model that has this key."""
+        self.models.discard(key)
+        await self._call(frames.Unload(key), self._hang_timeout_s)
+
+    async def run(self, key: str, batch: Sequence[InferenceRequest], threads: int) -> Ran:
+        """Run `batch` on the version of a model that has this key.
 
         Raises :class:`PayloadTooLargeError` if its tensors do not fit into the arena together.
         """
+        began = time.perf_counter()
         self._requests.reset()
         items = tuple(
-            frames.ItemFrame(each.id, frames.stow(each.inputs, self._requests), dict(each.parameters), each.deadline)
+            frames.ItemFrame(
+                each.id, frames.stow(each.inputs, self._requests), dict(each.parameters), each.deadline, each.outputs
+            )
             for each in batch
         )
-        report = await self._call(frames.Run(model, threads, items), self._hang_timeout_s)
+        sent = time.perf_counter()
+        report = await self._call(frames.Run(key, threads, items), self._hang_timeout_s)
         assert isinstance(report, frames.Done)
+        received = time.perf_counter()
         self.rss_bytes = report.rss_bytes
-        return [frames.read_outcome(each, self._responses) for each in report.outcomes]
+        outcomes = [frames.read_outcome(each, self._responses) for each in report.outcomes]
+        return Ran(outcomes, sent - began, report.run_s, time.perf_counter() - received)
 
     def abandon(self, index: int) -> None:
         """Tell the worker that nobody waits for item `index` of the running batch."""

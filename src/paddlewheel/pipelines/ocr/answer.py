@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from paddlewheel.inference import Answer, Tensor
+from paddlewheel.inference import BYTES, Answer, Signature, Tensor, TensorSpec
 from paddlewheel.pipelines.image import DecodedPicture
 from paddlewheel.pipelines.ocr.crop import Floats, extent
 from paddlewheel.pipelines.ocr.detection import MOST_BOXES, Detection
@@ -20,6 +20,18 @@ _LEAST_HEIGHT: Final = 8
 _MUCH_REDUCED: Final = 0.3
 _REDUCED: Final = 0.5
 """A picture reduced to less is warned of where small text was found, or nothing."""
+
+SIGNATURE: Final = Signature(
+    inputs=(TensorSpec("image", BYTES, (1,)),),
+    outputs=(
+        TensorSpec("text", BYTES, (-1,)),
+        TensorSpec("score", "FP32", (-1,)),
+        TensorSpec("box", "FP32", (-1, 4, 2)),
+        TensorSpec("box_score", "FP32", (-1,)),
+        TensorSpec("angle", "INT32", (-1,)),
+        TensorSpec("angle_score", "FP32", (-1,)),
+    ),
+)
 
 
 def answer(page: Page, picture: DecodedPicture, detection: Detection) -> Answer:

@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from paddlewheel.errors import InternalError, InvalidArgumentError
+from paddlewheel.inference import Signature
 from paddlewheel.pipelines import image
-from paddlewheel.pipelines.ocr.answer import answer
+from paddlewheel.pipelines.ocr.answer import SIGNATURE, answer
 from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT
 from paddlewheel.pipelines.ocr.crop import cut, turned
 from paddlewheel.pipelines.ocr.detection import TextDetector
@@ -53,6 +54,11 @@ class OcrPipeline:
         self._recognition = recognition
         self._defaults = dict(defaults)
         self._max_pixels = max_pixels
+
+    @property
+    def signature(self) -> Signature:
+        """One picture in; for each line of text, one element of each output (see :mod:`..ocr.answer`)."""
+        return SIGNATURE
 
     def describe(self) -> dict[str, str]:
         """Return the precision and device of each network."""
