@@ -158,7 +158,8 @@ class ModelRepository(ServedModels):
     async def _load(self, name: str) -> None:
         async with self._changing:
             resolved = await asyncio.to_thread(resolve, name, self._settings)
-            model = self._models.setdefault(name, ServedModel(name))
+            # One that never was loaded does not take the server's readiness away before it is.
+            model = self._models.setdefault(name, ServedModel(name, wanted=False))
             try:
                 await self._update(model, resolved)
             finally:
@@ -189,7 +190,7 @@ class ModelRepository(ServedModels):
         if not model.failures:
             for version in model.versions.keys() - resolved.specs.keys():
                 self._retire(model, version)
-        model.wanted = True
+        model.wanted = model.wanted or bool(model.versions)
         model.was_ready = model.was_ready or model.ready
 
     async def _load_into(self, pool: str, specs: Sequence[ModelSpec]) -> tuple[Scheduler, list[ModelState]]:
@@ -260,7 +261,7 @@ class ModelRepository(ServedModels):
                 await self._load(name)
         except PaddlewheelError as error:
             _log.error("model was not loaded", model=name, reason=error.detail)
-            self._models.setdefault(name, ServedModel(name)).failures.setdefault("", error)
+            self._models.setdefault(name, ServedModel(name, wanted=False)).failures.setdefault("", error)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

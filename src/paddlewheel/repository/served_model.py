@@ -31,7 +31,7 @@ class ServedModel:
     origins: dict[str, object] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     wanted: bool = True
-    """Whether it should be served; until a client unloads it."""
+    """Whether it should be served: it is configured, or was loaded, and no client has unloaded it since."""
     was_ready: bool = False
     """Whether all that should be served was, once: what fails after that is an update, and the old serves on."""
 
