@@ -3,6 +3,7 @@
 from paddlewheel.config.loading import LoadedSettings, load_model_settings, load_settings
 from paddlewheel.config.settings import (
     Batching,
+    FetchSettings,
     JobSettings,
     Limits,
     ModelSettings,
@@ -15,6 +16,7 @@ from paddlewheel.config.settings import (
 
 __all__ = [
     "Batching",
+    "FetchSettings",
     "JobSettings",
     "Limits",
     "LoadedSettings",

@@ -54,6 +54,15 @@ class Limits(_Section):
     """Longest deadline that a caller may ask for."""
 
 
+class FetchSettings(_Section):
+    """Pictures that callers name by their address; by default none is fetched."""
+
+    hosts: tuple[str, ...] = ()
+    """Hosts that may be asked, each with its port where that is not the usual one: `img.example.com`, `cdn:8080`."""
+    timeout_s: PositiveFloat = 10.0
+    """How long one may take in all."""
+
+
 class PoolSettings(_Section):
     """The worker processes of one device."""
 
@@ -187,6 +196,7 @@ class Settings(_Section):
 
     server: ServerSettings = ServerSettings()
     limits: Limits = Limits()
+    fetch: FetchSettings = FetchSettings()
     models_dir: Path = Field(default_factory=lambda: _data_home() / "models")
     """Where model packs are kept."""
     strict: bool = False

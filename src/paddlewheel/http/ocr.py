@@ -40,7 +40,7 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
     )
     async def recognise(request: Request) -> Response:
         with service.refusals(MODEL):
-            picture, parameters = await read_picture(request)
+            picture, parameters = await read_picture(request, service.settings)
             call = _call(request.state.request_id, picture, parameters, deadline_of(request.headers, limits))
         response = await unless_caller_leaves(request.scope, service.infer(call))
         return _json(page_body(response))
@@ -55,7 +55,7 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
     )
     async def submit(request: Request) -> Response:
         with service.refusals(MODEL):
-            picture, parameters = await read_picture(request)
+            picture, parameters = await read_picture(request, service.settings)
             deadline = deadline_of(request.headers, limits) or deadline_in(service.settings.jobs.deadline_s)
         job = await jobs.submit(_call(new_job_id(time.time()), picture, parameters, deadline))
         url = f"/ocr/result/{job.id}"

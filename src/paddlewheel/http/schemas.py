@@ -106,9 +106,9 @@ PICTURE_BODY: Final[dict[str, Any]] = {
             "application/json": {
                 "schema": {
                     "type": "object",
-                    "required": ["image"],
                     "properties": {
                         "image": {"type": "string", "description": "base64 or a data: URI"},
+                        "url": {"type": "string", "description": "instead, where fetching is switched on"},
                         **_PARAMETERS,
                     },
                 }

@@ -40,6 +40,8 @@ def configure_logs(level: str, log_format: str) -> None:
     # An access line for every probe and scrape would drown the rest; requests are counted in the metrics.
     logging.getLogger("uvicorn.access").disabled = True
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # It writes whole addresses, which may hold a caller's secrets.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
