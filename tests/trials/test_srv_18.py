@@ -106,7 +106,7 @@ async def test_every_outcome_is_counted_once(server: RunningServer) -> None:
         async with connected(server.url) as connection:
             await connection.send(http_post("echo", 1)[:-3])
         async with connected(server.url) as connection:
-            head = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: test\r\nContent-Length: 99999999\r\n\r\n"
+            head = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: test\r\nContent-Length: 100000001\r\n\r\n"
             await connection.send(head)
             assert (await connection.rest()).startswith(b"HTTP/1.1 413 ")
     expected = {
