@@ -51,7 +51,7 @@ def _outcomes(server: RunningServer) -> Counter[str]:
     """Return how many requests ended how, over all models."""
     counts: Counter[str] = Counter()
     for name, value in _series(server).items():
-        if match := re.fullmatch(r'paddlewheel_requests_total\{.*outcome="(\w+)"\}', name):
+        if match := re.fullmatch(r'paddlewheel_requests_total\{.*outcome="(\w+)".*\}', name):
             counts[match[1]] += round(value)
     return counts
 
