@@ -69,9 +69,9 @@ class Call:
     def __init__(self, body: bytes, headers: Headers, limits: Limits) -> None:
         self._headers = headers
         self._limits = limits
-        length = headers.get(HEADER_LENGTH)
-        self._binary = memoryview(body)[len(body) if length is None else _length(length, len(body)) :]
-        self._body = _object(body if length is None else memoryview(body)[: _length(length, len(body))])
+        length = _header_length(headers, len(body))
+        self._body = _object(memoryview(body)[:length])
+        self._binary = memoryview(body)[length:]
         self._parameters = _mapping(self._body, "parameters")
         self._outputs = [_named(each) for each in _list(self._body, "outputs")]
 
@@ -186,7 +186,9 @@ async def _send(header: dict[str, Any], buffers: list[Buffer], limits: Limits, s
         await send({"type": "http.response.body", "body": buffer, "more_body": index < len(buffers)})
 
 
-def _length(text: str, most: int) -> int:
+def _header_length(headers: Headers, most: int) -> int:
+    """Return how many bytes of the body are JSON: all, unless the header says otherwise."""
+    text = headers.get(HEADER_LENGTH, str(most))
     if not text.isdecimal() or not text.isascii() or len(text) > len(str(most)) or int(text) > most:
         raise InvalidArgumentError(f"{HEADER_LENGTH} is {text!r:.40}; expected the length of the JSON, at most {most}.")
     return int(text)

@@ -21,7 +21,7 @@ from paddlewheel.batching import Scheduler, ServedVersion
 from paddlewheel.config import Settings
 from paddlewheel.errors import ConflictError, ModelLoadError, PaddlewheelError, from_record
 from paddlewheel.pipelines import ModelSpec
-from paddlewheel.repository.resolution import Resolved, engines_of, folder_of, resolve
+from paddlewheel.repository.resolution import Resolved, folder_of, resolve
 from paddlewheel.repository.served_model import ServedModel
 from paddlewheel.repository.served_models import ServedModels
 from paddlewheel.telemetry.metrics import Metrics
@@ -69,7 +69,7 @@ class ModelRepository(ServedModels):
             self._models |= {name: ServedModel(name) for name in self._folder.names() if name not in self._models}
         seen = {name: self._folder.state(name) for name in self._folder.names()} if self._folder else {}
         resolved = await self._resolve_all(progress)
-        self._running.enter_context(fork_server(await asyncio.to_thread(engines_of, self._settings)))
+        self._running.enter_context(fork_server(spec.engine for each in resolved for spec in each.specs.values()))
         async with self._changing:
             await self._start(resolved)
         if self._folder is not None and control == "poll":
@@ -111,14 +111,14 @@ class ModelRepository(ServedModels):
                     self._put_in_place(
                         each, scheduler, [scheduler.pool.models[spec.key] for spec in each.specs.values()]
                     )
-        for scheduler in self._schedulers.values():
-            await scheduler.pool.settled()
         for each in resolved:
             model = self._models[each.name]
-            for version, served in list(model.versions.items()):
-                if served.state.error is not None:
-                    self._drop(model, version, served.state.error)
             model.failures |= each.failures
+            if model.scheduler is not None:
+                for state in await model.scheduler.pool.loaded(list(each.specs.values())):
+                    if state.error is not None:
+                        del model.versions[state.spec.version]
+                        model.failures[state.spec.version] = state.error
             model.was_ready = model.ready
         self._changed()
 
@@ -209,11 +209,6 @@ class ModelRepository(ServedModels):
             model.origins[version] = resolved.origins[version]
             scheduler.add(served)
         model.versions = dict(sorted(model.versions.items(), key=lambda item: (item[0].zfill(20), item[0])))
-
-    def _drop(self, model: ServedModel, version: str, error: PaddlewheelError) -> None:
-        """Take out a version that failed at start."""
-        del model.versions[version]
-        model.failures[version] = error
 
     def _retire(self, model: ServedModel, version: str) -> None:
         """Let a version finish what it has, and go; calls do not get to it any more."""
