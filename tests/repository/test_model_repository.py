@@ -16,6 +16,7 @@ from onnx_models import write_adder
 from paddlewheel.config import PoolSettings, RepositorySettings, Settings
 from paddlewheel.errors import ConflictError, InvalidArgumentError, ModelLoadError, NotFoundError, UnavailableError
 from paddlewheel.inference import InferenceRequest, InferenceResponse, Tensor
+from paddlewheel.repository.folder import ModelFolder
 from paddlewheel.service import Service
 from paddlewheel.telemetry.metrics import Metrics
 from waiting import eventually
@@ -186,6 +187,23 @@ async def test_the_repository_is_followed(tmp_path: Path) -> None:
         await eventually(lambda: _async(service.models.names()), lambda seen: seen == ("adder",), 20, "it goes")
         with pytest.raises(NotFoundError):
             await call(service, name="other")
+
+
+async def test_a_file_that_vanishes_does_not_end_the_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the folder that fails, because somebody is at work in it, is followed by the next."""
+    put(tmp_path, 1, 1)
+    state, looks = ModelFolder.state, iter([True] * 3)
+
+    def vanishing(folder: ModelFolder, name: str) -> object:
+        if next(looks, False):
+            (tmp_path / "gone").stat()
+        return state(folder, name)
+
+    async with serving(tmp_path, "poll") as service:
+        monkeypatch.setattr(ModelFolder, "state", vanishing)
+        put(tmp_path, 2, 2)
+        await eventually(lambda: added(service), lambda seen: seen == ("2", 2), 20, "version 2")
+        assert next(looks, None) is None
 
 
 async def test_weights_share_the_calls_out(tmp_path: Path) -> None:

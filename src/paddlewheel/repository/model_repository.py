@@ -241,7 +241,11 @@ class ModelRepository(ServedModels):
         assert folder is not None, "only a folder is polled"
         while True:
             await asyncio.sleep(self._settings.repository.poll_s)
-            now = await asyncio.to_thread(lambda: {name: folder.state(name) for name in folder.names()})
+            try:
+                now = await asyncio.to_thread(lambda: {name: folder.state(name) for name in folder.names()})
+            except OSError as error:  # somebody is at work in it
+                _log.warning("model repository cannot be read; it is looked at again", reason=str(error))
+                continue
             for name in now.keys() | seen.keys():
                 if now.get(name) != seen.get(name) and name not in self._settings.models:
                     await self._follow(name, gone=name not in now)

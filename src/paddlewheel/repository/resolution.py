@@ -70,6 +70,8 @@ def resolve(name: str, settings: Settings, progress: catalog.Progress = _silent)
             origins[version] = (specs[version], state_of(folders[version].iterdir()))
         except PaddlewheelError as error:
             failures[version] = error
+        except OSError as error:
+            failures[version] = ModelLoadError(f"Version {version} of model '{name}' cannot be read: {error}.")
     return Resolved(name, model, specs, origins, failures)
 
 
