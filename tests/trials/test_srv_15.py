@@ -230,7 +230,7 @@ async def test_a_client_that_pools_connections_sees_no_error(impatient: RunningS
     """500 calls, 5 ms before or after the time-out, by clients that look before they reuse: at most one in 20 fails.
 
     A call that crosses the end of its connection on the way cannot be helped by either side. Measured are 0 to 9 such
-    calls here, 10 with both cores busy; clients that do not look lose 250.
+    calls here, 10 with both cores busy; clients that do not look would lose half of them.
     """
     failed: list[str] = []
     calls = iter(range(500))
