@@ -43,6 +43,8 @@ class RunningServer:
 
     process: subprocess.Popen[str]
     url: str
+    grpc: str
+    """The address of the gRPC port, empty if it has none."""
     log: Path
     client: httpx2.Client = field(init=False)
 
@@ -85,14 +87,15 @@ def start_server(tmp_path_factory: pytest.TempPathFactory, models_dir: Path) -> 
             folder = tmp_path_factory.mktemp("server")
             settings, log = folder / "paddlewheel.toml", folder / "log"
             settings.write_text(f'models_dir = "{models_dir}"\n{toml}')
-            command = [sys.executable, "-m", "paddlewheel", "serve", "--config", str(settings), "--port", "0", *flags]
+            ports = ["--port", "0", "--grpc-port", "0"]
+            command = [sys.executable, "-m", "paddlewheel", "serve", "--config", str(settings), *ports, *flags]
             with log.open("w") as stderr:
                 process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
             stack.callback(_end, process)
-            wait_for(lambda: "http://" in log.read_text() or process.poll() is not None, 30, "the server's address")
-            found = re.search(r"http://\S+", log.read_text())
+            wait_for(lambda: re.search(r"http://.*\n", log.read_text()) or process.poll() is not None, 30, "the server's address")
+            found = re.search(r"(http://\S+)(?: +grpc (\S+))?\n", log.read_text())
             assert found, log.read_text()
-            server = RunningServer(process, found[0], log)
+            server = RunningServer(process, found[1], found[2] or "", log)
             stack.callback(server.client.close)
             if ready:
                 server.wait_ready()

@@ -1,6 +1,6 @@
 """The composition root: builds service, jobs and edge from the settings; owns the order of start, drain and stop.
 
-start   take the port ─ serve HTTP (alive, not ready) ─ pull packs, start workers, load, warm up ─ ready
+start   take both ports ─ serve (alive, not ready) ─ pull packs, start workers, load, warm up ─ ready
 stop    SIGTERM ─ not ready ─ finish what was taken, refuse the rest ─ close connections ─ stop workers ─ exit 0
 """
 
@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import structlog
 import uvicorn
 
 from paddlewheel import catalog
-from paddlewheel.config import ServerSettings, Settings
+from paddlewheel.config import Settings
 from paddlewheel.errors import ConfigurationError, PaddlewheelError
+from paddlewheel.grpc.edge import GrpcEdge
 from paddlewheel.http.app import create_app
 from paddlewheel.http.protocol import WatchfulProtocol
 from paddlewheel.jobs import JobRunner, MemoryJobStore
@@ -60,12 +61,15 @@ async def serve(
     settings: Settings,
     listener: socket.socket,
     *,
+    on_listening: Callable[[int | None], None] = lambda _: None,
     on_ready: Callable[[Service], None] = lambda _: None,
     progress: catalog.Progress = lambda _: None,
 ) -> int:
     """Serve until SIGTERM or SIGINT and return the exit status.
 
-    `on_ready` is called once every model is loaded or has failed; `progress` hears of packs being pulled.
+    `on_listening` is called with the gRPC port, if there is one, before any model is loaded; `on_ready` once every
+    model is loaded or has failed; `progress` hears of packs being pulled. Raises :class:`ConfigurationError` naming
+    the gRPC port if it cannot be had.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -73,19 +77,37 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     async with Service(settings, Metrics()) as service:
         jobs = JobRunner(service, MemoryJobStore(settings.jobs.max_jobs), settings.jobs)
-        async with jobs:
+        async with jobs, _grpc_edge(service) as grpc_edge:
+            on_listening(grpc_edge.port if grpc_edge else None)
             edge = _edge(settings, service, jobs)
             serving = asyncio.create_task(edge.serve(sockets=[listener]))
             loading = asyncio.create_task(_load(service, progress, on_ready))
             status = await _until_stopped(service, stop, loading)
             loading.cancel()
-            draining = asyncio.create_task(_drain(service, settings.server))
+            draining = asyncio.create_task(_drain(service, grpc_edge))
             # A person who presses Ctrl-C again does not want to wait. SIGTERM may come twice by accident.
             loop.add_signal_handler(signal.SIGINT, draining.cancel)
             await asyncio.wait({draining})
             edge.should_exit = True
+            if grpc_edge is not None:
+                await grpc_edge.stop()
             await serving
     return status
+
+
+@asynccontextmanager
+async def _grpc_edge(service: Service) -> AsyncIterator[GrpcEdge | None]:
+    """Serve gRPC for as long as the block runs, unless it is switched off."""
+    settings = service.settings.server
+    if settings.grpc_port == "off":
+        yield None
+        return
+    edge = GrpcEdge(service)
+    await edge.start(settings.host, settings.grpc_port)
+    try:
+        yield edge
+    finally:
+        await edge.stop()
 
 
 def _edge(settings: Settings, service: Service, jobs: JobRunner) -> _Edge:
@@ -136,11 +158,14 @@ def _explain(error: BaseException | None) -> None:
         _log.critical("the server does not start", exc_info=error)
 
 
-async def _drain(service: Service, settings: ServerSettings) -> None:
+async def _drain(service: Service, grpc_edge: GrpcEdge | None) -> None:
     """Finish what was taken, within the grace period; where no worker comes up any more, refuse it at once."""
+    settings = service.settings.server
     grace_s = 0 if service.broken.is_set() else settings.drain_s
     _log.info("draining", grace_s=grace_s)
     service.begin_draining()
     if grace_s:
         await asyncio.sleep(settings.drain_delay_s)
+    if grpc_edge is not None:
+        grpc_edge.end_streams()
     await service.drain(grace_s)

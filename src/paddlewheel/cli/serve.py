@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,7 @@ def serve(
     config: ConfigFile = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="HTTP port; 0 takes a free one.")] = None,
+    grpc_port: Annotated[str | None, typer.Option(help="gRPC port; 0 takes a free one, off serves none.")] = None,
     model_repository: Annotated[Path | None, typer.Option(help="Folder with models: <model>/<version>/.")] = None,
     model_control: Annotated[str | None, typer.Option(help="none, explicit or poll: when models are loaded.")] = None,
     workers: Annotated[str | None, typer.Option(help="Worker processes: a number, or auto.")] = None,
@@ -38,6 +40,7 @@ def serve(
     flags = {
         "--host": ("server.host", host),
         "--port": ("server.port", port),
+        "--grpc-port": ("server.grpc_port", grpc_port),
         "--model-repository": ("repository.path", model_repository),
         "--model-control": ("repository.control", model_control),
         "--workers": ("pool.default.workers", workers),
@@ -53,25 +56,45 @@ def serve(
         from paddlewheel.server import take_port  # noqa: PLC0415
 
         listener = take_port(settings.server.host, settings.server.port)
-        address = listener.getsockname()[:2]
-        console.print(
-            f"[bold]paddlewheel {__version__}[/] is starting on http://{_host(*address)}",
-            highlight=False,
-            soft_wrap=True,
-        )
+        address = Address(*listener.getsockname()[:2])
         bars = running.enter_context(ExitStack())
+
+        def on_listening(grpc_port: int | None) -> None:
+            nonlocal address
+            address = replace(address, grpc_port=grpc_port)
+            console.print(
+                f"[bold]paddlewheel {__version__}[/] is starting on {address}", highlight=False, soft_wrap=True
+            )
 
         def on_ready(service: Service) -> None:
             bars.close()
             _summarise(console, service, address)
 
         progress = bars.enter_context(shown("models"))
-        status = uvloop.run(run_server(settings, listener, on_ready=on_ready, progress=progress))
+        serving = run_server(settings, listener, on_listening=on_listening, on_ready=on_ready, progress=progress)
+        status = uvloop.run(serving)
     raise typer.Exit(status)
 
 
-def _host(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the server listens."""
+
+    host: str
+    port: int
+    grpc_port: int | None = None
+
+    @property
+    def http(self) -> str:
+        """Return the base of its addresses."""
+        return f"http://{self._with(self.port)}"
+
+    def __str__(self) -> str:
+        """Return both addresses, for people."""
+        return self.http if self.grpc_port is None else f"{self.http}    grpc {self._with(self.grpc_port)}"
+
+    def _with(self, port: int) -> str:
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
 
 def _described(parts: dict[str, str]) -> str:
@@ -80,7 +103,7 @@ def _described(parts: dict[str, str]) -> str:
     return same.pop() if len(same) == 1 else "; ".join(f"{part} {value}" for part, value in parts.items())
 
 
-def _summarise(console: Console, service: Service, address: tuple[str, int]) -> None:
+def _summarise(console: Console, service: Service, address: Address) -> None:
     """Print what is served: models with engine and precision, workers, cores, addresses."""
     settings: Settings = service.settings
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -99,7 +122,7 @@ def _summarise(console: Console, service: Service, address: tuple[str, int]) -> 
             f"pool   {name}: {pool.workers} workers on {device}, {available_cores()} cores, {threads}{alone}",
             highlight=False,
         )
-    base = f"http://{_host(*address)}"
-    console.print(f"ready  {base}    docs {base}/docs    metrics {base}/metrics", highlight=False, soft_wrap=True)
+    base = address.http
+    console.print(f"ready  {address}    docs {base}/docs    metrics {base}/metrics", highlight=False, soft_wrap=True)
     if not service.ready:
         console.print("[red]Not every model could be loaded: /readyz stays at 503.[/]", highlight=False, soft_wrap=True)

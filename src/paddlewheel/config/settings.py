@@ -29,6 +29,8 @@ class ServerSettings(_Section):
     """Address to listen on; 0.0.0.0 for every interface."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8000
     """HTTP port; 0 takes a free one."""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | Literal["off"] = 8001
+    """gRPC port; 0 takes a free one, `off` serves no gRPC."""
     data_dir: Path = Field(default_factory=_data_home)
     """Where jobs and caches are kept."""
     drain_s: PositiveFloat = 30.0
@@ -45,7 +47,9 @@ class Limits(_Section):
     max_body_bytes: PositiveInt = 20_000_000
     """Largest body of a request with pictures."""
     max_message_bytes: Annotated[int, Field(ge=1, le=(1 << 31) - 1)] = 100_000_000
-    """Largest message with tensors (under `/v2`), request or response."""
+    """Largest message with tensors (under `/v2` and over gRPC), request or response."""
+    max_upload_bytes: PositiveInt = 1_000_000_000
+    """Largest tensor that comes in chunks (gRPC `PredictStream`)."""
     max_pixels: PositiveInt = 50_000_000
     """Largest picture, as width x height; rules every decoder."""
     receive_timeout_s: PositiveFloat = 30.0

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
+from paddlewheel.caller import TIMEOUT, deadline_after
 from paddlewheel.config import Limits
 from paddlewheel.errors import (
     CancelledByCallerError,
@@ -19,9 +20,7 @@ from paddlewheel.errors import (
     UnsupportedFormatError,
 )
 from paddlewheel.http.protocol import LEAVING
-from paddlewheel.inference import deadline_in
 
-TIMEOUT_HEADER = "X-Request-Timeout"
 Result = TypeVar("Result")
 _WINDOWS: Final = {"gzip": 31, "deflate": 15}
 """How zlib is told what to expect."""
@@ -29,21 +28,14 @@ _WINDOWS: Final = {"gzip": 31, "deflate": 15}
 
 def deadline_of(headers: Headers, limits: Limits) -> float | None:
     """Return the deadline that the caller set with ``X-Request-Timeout`` (seconds), None without one."""
-    text = headers.get(TIMEOUT_HEADER)
+    text = headers.get(TIMEOUT)
     if text is None:
         return None
     try:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    return deadline_after(seconds, limits, f"{TIMEOUT_HEADER} is {text!r:.40}")
-
-
-def deadline_after(seconds: float, limits: Limits, given: str) -> float:
-    """Return the deadline that lies `seconds` from now; raises :class:`InvalidArgumentError` about what was `given`."""
-    if not 0 < seconds <= limits.max_deadline_s:
-        raise InvalidArgumentError(f"{given}; expected more than 0 and at most {limits.max_deadline_s:g} seconds.")
-    return deadline_in(seconds)
+    return deadline_after(seconds, limits, f"X-Request-Timeout is {text!r:.40}")
 
 
 async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:

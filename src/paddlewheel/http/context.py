@@ -7,9 +7,7 @@ request, and tells clients to reconnect elsewhere while the server drains; what 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-import uuid
 from collections.abc import Callable
 from typing import Final
 
@@ -17,13 +15,12 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paddlewheel import caller
 from paddlewheel.config import Limits
 from paddlewheel.errors import CancelledByCallerError, InvalidArgumentError, PayloadTooLargeError, UnavailableError
 from paddlewheel.http.problems import respond
 from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
 
-REQUEST_ID_HEADER: Final = "X-Request-Id"
-_WELL_FORMED_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _RESTART_RETRY_AFTER_S: Final = 1.0
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -44,8 +41,7 @@ class RequestContext:
             return
         began = time.monotonic()
         headers = Headers(scope=scope)
-        given = headers.get(REQUEST_ID_HEADER, "")
-        request_id = given if _WELL_FORMED_ID.fullmatch(given) else str(uuid.uuid4())
+        request_id = caller.request_id(headers.get(caller.REQUEST_ID))
         scope.setdefault("state", {})["request_id"] = request_id
         body = _BoundedBody(receive, self._limits, scope, headers)
         status = 0
@@ -55,7 +51,7 @@ class RequestContext:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 out = MutableHeaders(scope=message)
-                out[REQUEST_ID_HEADER] = request_id
+                out[caller.REQUEST_ID] = request_id
                 if self._draining() or not body.complete:
                     out["Connection"] = "close"
             await send(message)

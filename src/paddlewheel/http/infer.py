@@ -14,18 +14,19 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from paddlewheel.caller import STICKY_KEY, read_options
 from paddlewheel.config import Limits
 from paddlewheel.errors import InvalidArgumentError, PaddlewheelError, PayloadTooLargeError
-from paddlewheel.http.calls import deadline_after, deadline_of, read_body, unless_caller_leaves
+from paddlewheel.http.calls import deadline_of, read_body, unless_caller_leaves
 from paddlewheel.http.json_tensors import read_tensor, write_tensor
 from paddlewheel.http.problems import problem
-from paddlewheel.inference import HIGHEST_PRIORITY, Buffer, InferenceRequest, InferenceResponse, Tensor
+from paddlewheel.inference import Buffer, InferenceRequest, InferenceResponse, Tensor
 from paddlewheel.service import Service
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
-STICKY_HEADER: Final = "X-Sticky-Key"
 _PATH: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?/infer")
 _SMALL: Final = 1 << 16
+_OF_THIS_ENCODING: Final = ("binary_data_output", "nan")
 
 
 class _Route:
@@ -77,23 +78,9 @@ class Call:
 
     def request(self, request_id: str, model: str, version: str | None) -> InferenceRequest:
         """Return what to infer; raises :class:`InvalidArgumentError`."""
-        parameters = dict(self._parameters)
-        priority = parameters.pop("priority", HIGHEST_PRIORITY)
-        timeout_us = parameters.pop("timeout", None)
-        sticky_key = parameters.pop("sticky_key", self._headers.get(STICKY_HEADER))
-        for ours in ("binary_data_output", "nan"):
-            parameters.pop(ours, None)
-        if type(priority) is not int or type(timeout_us) not in (int, type(None)):
-            raise InvalidArgumentError(
-                "Parameters 'priority' and 'timeout' are whole numbers (timeout in microseconds)."
-            )
-        if not isinstance(sticky_key, str | None):
-            raise InvalidArgumentError("Parameter 'sticky_key' is no text.")
+        parameters = {name: value for name, value in self._parameters.items() if name not in _OF_THIS_ENCODING}
         deadline = deadline_of(self._headers, self._limits)
-        if timeout_us:
-            given = f"Parameter 'timeout' is {timeout_us} microseconds"
-            asked = deadline_after(timeout_us / 1e6, self._limits, given)
-            deadline = asked if deadline is None else min(asked, deadline)
+        options = read_options(parameters, self._limits, deadline=deadline, sticky_key=self._headers.get(STICKY_KEY))
         inputs = tuple(self._tensor(_named(each)) for each in _list(self._body, "inputs"))
         if len(self._binary):
             raise InvalidArgumentError(f"The body has {len(self._binary)} bytes after its last tensor; expected none.")
@@ -101,11 +88,11 @@ class Call:
             request_id,
             model,
             inputs,
-            parameters,
+            options.parameters,
             version=version,
-            priority=priority,
-            deadline=deadline,
-            sticky_key=sticky_key,
+            priority=options.priority,
+            deadline=options.deadline,
+            sticky_key=options.sticky_key,
             outputs=tuple(each["name"] for each in self._outputs),
         )
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from paddlewheel import __version__
-from paddlewheel.batching import Duration, VersionStatistics
 from paddlewheel.errors import InvalidArgumentError
-from paddlewheel.inference import TensorSpec
-from paddlewheel.repository import ModelDescription, ModelRepository
+from paddlewheel.open_inference import config_body, index_body, model_body, server_body, statistics_body
+from paddlewheel.repository import ModelRepository
 from paddlewheel.service import Service
-
-EXTENSIONS: Final = (
-    "binary_tensor_data",
-    "model_configuration",
-    "model_repository",
-    "model_repository(unload_dependents)",
-    "parameters",
-    "statistics",
-)
 
 
 def routes(service: Service) -> APIRouter:
@@ -39,14 +28,7 @@ def _add_server(router: APIRouter, service: Service) -> None:
     @router.get("", summary="Name, version and extensions of the server")
     async def server() -> Response:
         limit = service.settings.limits.max_message_bytes
-        return _json(
-            {
-                "name": "paddlewheel",
-                "version": __version__,
-                "extensions": EXTENSIONS,
-                "parameters": {"max_message_bytes": limit},
-            }
-        )
+        return _json(server_body() | {"parameters": {"max_message_bytes": limit}})
 
     @router.get("/health/live", summary="Whether the process lives")
     async def live() -> Response:
@@ -76,16 +58,7 @@ def _add_models(router: APIRouter, service: Service) -> None:
     @router.get("/models/{model}", summary="What a model takes and returns")
     @router.get("/models/{model}/versions/{version}", summary="What a version takes and returns")
     async def metadata(model: str, version: str | None = None) -> Response:
-        description = models.describe(model, version)
-        return _json(
-            {
-                "name": description.name,
-                "versions": description.versions,
-                "platform": description.platform,
-                "inputs": [_spec_body(spec) for spec in description.signature.inputs],
-                "outputs": [_spec_body(spec) for spec in description.signature.outputs],
-            }
-        )
+        return _json(model_body(models.describe(model, version)))
 
     @router.get("/models/{model}/config", summary="The settings of a model, in Triton's terms")
     @router.get("/models/{model}/versions/{version}/config", summary="The settings of a version, in Triton's terms")
@@ -102,13 +75,7 @@ def _add_repository(router: APIRouter, models: ModelRepository) -> None:
     @router.post("/repository/index", summary="Every model and version, and how it stands")
     async def index(request: Request) -> Response:
         body = _object(await request.body())
-        entries = [entry for entry in models.index() if entry.state == "READY" or not body.get("ready")]
-        return _json(
-            [
-                {"name": entry.name, "version": entry.version, "state": entry.state, "reason": entry.reason}
-                for entry in entries
-            ]
-        )
+        return _json(index_body(models.index(), only_ready=bool(body.get("ready"))))
 
     @router.post("/repository/models/{model}/load", summary="Load a model, or what is new of it")
     async def load(model: str, request: Request) -> Response:
@@ -123,75 +90,6 @@ def _add_repository(router: APIRouter, models: ModelRepository) -> None:
     async def unload(model: str) -> Response:
         await models.unload(model)
         return Response(status_code=200)
-
-
-def config_body(description: ModelDescription) -> dict[str, Any]:
-    """Return the settings of a version as Triton's ModelConfig, as far as they have names there."""
-    batching, batched = description.batching, description.max_batch_size > 1
-    body: dict[str, Any] = {
-        "name": description.name,
-        "platform": description.platform,
-        "backend": description.spec.engine,
-        "max_batch_size": description.max_batch_size if batched else 0,
-        "input": [_config_spec(spec, batched=batched) for spec in description.signature.inputs],
-        "output": [_config_spec(spec, batched=batched) for spec in description.signature.outputs],
-        "version_policy": {"specific": {"versions": [int(each) for each in description.versions if each.isdecimal()]}},
-        "parameters": {
-            "device": {"string_value": description.spec.device},
-            "precision": {"string_value": description.spec.precision},
-        },
-    }
-    if batched:
-        preferred = [batching.preferred_batch_size] if batching.preferred_batch_size else []
-        body["dynamic_batching"] = {
-            "preferred_batch_size": preferred,
-            "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
-            "priority_levels": batching.priority_levels,
-            "default_queue_policy": {
-                "timeout_action": "REJECT",
-                "default_timeout_microseconds": batching.default_timeout_microseconds,
-                "max_queue_size": batching.max_queue_size,
-            },
-        }
-    return body
-
-
-def statistics_body(statistics: VersionStatistics) -> dict[str, Any]:
-    """Return what the requests to a version cost, as the statistics extension has it."""
-    parts = {
-        "success": statistics.success,
-        "fail": statistics.fail,
-        "queue": statistics.queue,
-        "compute_input": statistics.compute_input,
-        "compute_infer": statistics.compute_infer,
-        "compute_output": statistics.compute_output,
-        "cache_hit": Duration(),
-        "cache_miss": Duration(),
-    }
-    return {
-        "name": statistics.name,
-        "version": statistics.version,
-        "last_inference": statistics.last_inference_ms,
-        "inference_count": statistics.inference_count,
-        "execution_count": statistics.execution_count,
-        "inference_stats": {part: _duration(each) for part, each in parts.items()},
-        "batch_stats": [
-            {"batch_size": rows, "compute_infer": _duration(each)} for rows, each in sorted(statistics.batches.items())
-        ],
-    }
-
-
-def _duration(duration: Duration) -> dict[str, int]:
-    return {"count": duration.count, "ns": duration.ns}
-
-
-def _spec_body(spec: TensorSpec) -> dict[str, Any]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
-
-
-def _config_spec(spec: TensorSpec, *, batched: bool) -> dict[str, Any]:
-    datatype = "STRING" if spec.datatype == "BYTES" else spec.datatype
-    return {"name": spec.name, "data_type": f"TYPE_{datatype}", "dims": list(spec.shape[1:] if batched else spec.shape)}
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -35,6 +35,14 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
+        grpc_method = ["grpc_type", "grpc_service", "grpc_method"]
+        self.grpc_started = Counter("grpc_server_started", "RPCs that have begun.", grpc_method, registry=registry)
+        self.grpc_handled = Counter(
+            "grpc_server_handled", "RPCs that are over, by status.", [*grpc_method, "grpc_code"], registry=registry
+        )
+        self.grpc_seconds = Histogram(
+            "grpc_server_handling_seconds", "Time of an RPC.", grpc_method, buckets=_SECONDS, registry=registry
+        )
         self.queue_depth = Gauge("paddlewheel_queue_depth", "Waiting requests.", _VERSION, registry=registry)
         self.running = Gauge("paddlewheel_running_requests", "Requests in workers.", _VERSION, registry=registry)
         self.queue_wait_seconds = Histogram(

@@ -1,0 +1,1 @@
+"""The gRPC edge: the Open Inference Protocol, ModelService, health and reflection."""
