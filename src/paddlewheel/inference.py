@@ -156,8 +156,12 @@ class Signature:
 
     @property
     def batches(self) -> bool:
-        """Whether requests can be put together along axis 0: it is of any size in every input and output."""
-        return all(spec.shape[:1] == (-1,) for spec in (*self.inputs, *self.outputs))
+        """Whether requests can be put together along axis 0: it is of any size in every input and output.
+
+        Where no input has another axis, it is taken for one sequence, not for rows.
+        """
+        is_open = all(spec.shape[:1] == (-1,) for spec in (*self.inputs, *self.outputs))
+        return is_open and any(len(spec.shape) > 1 for spec in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)

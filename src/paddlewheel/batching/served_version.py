@@ -50,12 +50,12 @@ class ServedVersion:
     @property
     def is_batched(self) -> bool:
         """Whether rows of several requests go through it together; of tensors only where the network allows it."""
-        return self.spec.pipeline != "tensor" or self.signature.batches
+        return self.spec.pipeline != "tensor" or self.spec.has_rows(self.signature)
 
     @property
     def max_batch_size(self) -> int:
         """The most rows of a batch."""
-        return self.spec.max_batch_size if self.is_batched else 1
+        return max(self.spec.max_batch_size, 1) if self.is_batched else 1
 
     def bucket_of(self, request: InferenceRequest) -> Hashable:
         """Return the bucket of `request`, a property of the request alone: only those of one bucket share a batch.
@@ -74,7 +74,7 @@ class ServedVersion:
 
     def rows_of(self, request: InferenceRequest) -> int:
         """Return how many rows of a batch `request` takes: the first dimension of its tensors; one for a picture."""
-        return request.inputs[0].shape[0] if self.spec.pipeline == "tensor" and self.is_batched else 1
+        return request.inputs[0].shape[0] if self.spec.has_rows(self.signature) else 1
 
     def ready_at(self, head: QueuedRequest) -> float:
         """Return the instant from which a batch that starts with `head` may run; the past if it may now."""

@@ -89,9 +89,10 @@ class PoolSettings(_Section):
 class Batching(_Section):
     """How a model's requests wait and are put together (Triton's names)."""
 
-    max_batch_size: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Most rows in a batch: a picture is one, a tensor request has as many as its first dimension says. Left out: 1
-    for pictures on a CPU (batches gain nothing there), else 8."""
+    max_batch_size: Annotated[int, Field(ge=0, le=4096)] | None = None
+    """Most rows in a batch: a picture is one, a tensor request has as many as its first dimension says. 0: the first
+    dimension counts no rows, so requests are neither put together nor split. Left out: 1 for pictures on a CPU
+    (batches gain nothing there), else 8."""
     preferred_batch_size: PositiveInt | None = None
     """A batch of so many rows is ready at once."""
     max_queue_delay_microseconds: Annotated[int, Field(ge=0)] = 0

@@ -31,7 +31,7 @@ class Health:
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods of the service."""
-        return rpcs(SERVICE, {"Check": self._check, "Watch": self._watch, "List": self._list})
+        return rpcs(SERVICE, {"Check": self._check, "Watch": self._watch})
 
     def _status(self, name: str) -> int | None:
         if name in self._services:
@@ -47,10 +47,6 @@ class Health:
         if status is None:
             raise NotFoundError(f"There is no service or model '{request.service:.100}'.")
         return _Response(status=status)
-
-    async def _list(self, _request: health_pb2.HealthListRequest, _: Call) -> health_pb2.HealthListResponse:
-        names = [*sorted(self._services), *self._service.models.names()]
-        return health_pb2.HealthListResponse(statuses={name: _Response(status=self._status(name)) for name in names})
 
     async def _watch(self, request: health_pb2.HealthCheckRequest, _: Call, send: Send) -> None:
         """Send the status, and again whenever it is another one, until the caller leaves or the server stops."""

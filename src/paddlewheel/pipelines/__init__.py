@@ -45,7 +45,7 @@ def check(spec: ModelSpec, signature: Signature, request: InferenceRequest) -> N
         parse_parameters(request.parameters, spec.options)
         picture_header.inspect(picture_of(request), spec.max_pixels)
     else:
-        check_tensors(signature, request)
+        check_tensors(spec, signature, request)
 
 
 def picture_of(request: InferenceRequest) -> memoryview:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paddlewheel.engines import ModelFiles
+from paddlewheel.inference import Signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ModelSpec:
 
     `engine` is a real engine's name (never ``auto``). Its networks are those of the `pack` in `folder`, or the one of
     `files`; the echo engine reads none. `threads` are the counts that batches may ask for, the usual one first.
+    A `max_batch_size` of 0 says that the first dimension of its tensors does not count rows.
     `generation` tells apart what was loaded under one version at different times.
     """
 
@@ -60,6 +62,10 @@ class ModelSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
     engine_options: Mapping[str, Any] = field(default_factory=dict)
     engine_logs: bool = False
+
+    def has_rows(self, signature: Signature) -> bool:
+        """Tell whether the first dimension of its tensors counts rows, which are batched and may be split."""
+        return self.pipeline == "tensor" and self.max_batch_size > 0 and signature.batches
 
     @property
     def key(self) -> str:

@@ -35,7 +35,7 @@ def check_outputs(signature: Signature, request: InferenceRequest) -> None:
             )
 
 
-def check_tensors(signature: Signature, request: InferenceRequest) -> None:
+def check_tensors(spec: ModelSpec, signature: Signature, request: InferenceRequest) -> None:
     """Raise :class:`InvalidArgumentError` unless the inputs are those of `signature`, whole, and with the same rows."""
     given = [tensor.name for tensor in request.inputs]
     expected = {spec.name: spec for spec in signature.inputs}
@@ -44,7 +44,7 @@ def check_tensors(signature: Signature, request: InferenceRequest) -> None:
     for tensor in request.inputs:
         _check_tensor(tensor, expected[tensor.name])
     rows = {tensor.shape[:1] for tensor in request.inputs}
-    if signature.batches and len(rows) != 1:
+    if spec.has_rows(signature) and len(rows) != 1:
         shapes = ", ".join(f"'{tensor.name}' {list(tensor.shape)}" for tensor in request.inputs)
         raise InvalidArgumentError(f"The inputs have these shapes: {shapes}; expected one first dimension, the rows.")
 
@@ -103,7 +103,7 @@ class TensorPipeline:
 
     def _samples(self) -> Iterator[dict[str, Filling]]:
         shapes = {spec.name: spec.shape for spec in self.signature.inputs}
-        if not self.signature.batches:
+        if not self._spec.has_rows(self.signature):
             if all(-1 not in shape for shape in shapes.values()):
                 yield {name: Filling(shape, 0) for name, shape in shapes.items()}
         elif all(-1 not in shape[1:] for shape in shapes.values()):

@@ -107,7 +107,7 @@ def _spec(name: str, version: str, engine: str, model: ModelSettings, settings: 
         precision=model.precision,
         threads=thread_counts(pool, available_cores()),
         max_pixels=settings.limits.max_pixels,
-        max_batch_size=model.batching.max_batch_size or _default_batch_size(model.pipeline, pool.device),
+        max_batch_size=_batch_size(model, pool.device),
         warm_up=tuple(
             {
                 tensor: Filling(each.shape, None if each.value == "random" else each.value)
@@ -123,12 +123,14 @@ def _spec(name: str, version: str, engine: str, model: ModelSettings, settings: 
     )
 
 
-def _default_batch_size(pipeline: str, device: str) -> int:
-    """Return the most rows of a batch where the settings are silent: 1 for pictures on a CPU, else 8.
+def _batch_size(model: ModelSettings, device: str) -> int:
+    """Return the most rows of a batch; where the settings are silent, 1 for pictures on a CPU, else 8.
 
     Measured on a CPU, a picture costs the same alone and among eight, and in a batch it waits for all of them.
     """
-    return _DEFAULT_BATCH_SIZE if pipeline == "tensor" or device != "cpu" else 1
+    if model.batching.max_batch_size is not None:
+        return model.batching.max_batch_size
+    return _DEFAULT_BATCH_SIZE if model.pipeline == "tensor" or device != "cpu" else 1
 
 
 def _device(model: ModelSettings, settings: Settings) -> str:
