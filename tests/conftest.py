@@ -92,7 +92,11 @@ def start_server(tmp_path_factory: pytest.TempPathFactory, models_dir: Path) -> 
             with log.open("w") as stderr:
                 process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, text=True)
             stack.callback(_end, process)
-            wait_for(lambda: re.search(r"http://.*\n", log.read_text()) or process.poll() is not None, 30, "the server's address")
+            wait_for(
+                lambda: re.search(r"http://.*\n", log.read_text()) or process.poll() is not None,
+                30,
+                "the server's address",
+            )
             found = re.search(r"(http://\S+)(?: +grpc (\S+))?\n", log.read_text())
             assert found, log.read_text()
             server = RunningServer(process, found[1], found[2] or "", log)

@@ -26,8 +26,8 @@ def catches(process: subprocess.Popen[bytes], number: int) -> bool:
 @pytest.mark.parametrize(
     ("command", "number", "status"),
     [
-        (("serve", "--port", "0"), signal.SIGTERM, 0),
-        (("serve", "--port", "0"), signal.SIGINT, 0),
+        (("serve", "--port", "0", "--grpc-port", "0"), signal.SIGTERM, 0),
+        (("serve", "--port", "0", "--grpc-port", "0"), signal.SIGINT, 0),
         (("models", "list"), signal.SIGTERM, 143),
     ],
 )

@@ -39,8 +39,8 @@ class _Edge(uvicorn.Server):
         yield
 
 
-def take_port(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raises :class:`ConfigurationError` naming the port if it cannot be had."""
+def take_port(host: str, port: int, flag: str = "--port") -> socket.socket:
+    """Return a listening socket; raises :class:`ConfigurationError` naming port and `flag` if it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -51,7 +51,7 @@ def take_port(host: str, port: int) -> socket.socket:
         listener.close()
         raise ConfigurationError(
             f"Cannot listen on {host} port {port}: {error.strerror or error}. "
-            "Stop what uses it, or choose another with --port (0 takes a free one)."
+            f"Stop what uses it, or choose another with {flag} (0 takes a free one)."
         ) from None
     listener.setblocking(False)
     return listener
@@ -102,6 +102,8 @@ async def _grpc_edge(service: Service) -> AsyncIterator[GrpcEdge | None]:
     if settings.grpc_port == "off":
         yield None
         return
+    # gRPC binds by itself; this is for the reason why it could not.
+    take_port(settings.host, settings.grpc_port, "--grpc-port").close()
     edge = GrpcEdge(service)
     await edge.start(settings.host, settings.grpc_port)
     try:

@@ -15,7 +15,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from conftest import RunningServer, StartServer
 from paddlewheel.grpc.protos import model_service_pb2, open_inference_pb2
-from waiting import wait_for
+from waiting import eventually, wait_for
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICES = ("inference.GRPCInferenceService", "paddle_inference.ModelService")
@@ -62,6 +62,7 @@ workers = 1
 [models.echo]
 pipeline = "tensor"
 engine = "echo"
+engine_options = { load_delay_s = 1.0 }
 """)
     with grpc.insecure_channel(server.grpc) as channel:
         watch: Iterator[health_pb2.HealthCheckResponse] = health_pb2_grpc.HealthStub(channel).Watch(
@@ -69,7 +70,6 @@ engine = "echo"
         )
         assert next(watch).status == SERVING
         (worker,) = server.workers()
-        # One that is stopped cannot be replaced at once.
         os.kill(worker.pid, signal.SIGKILL)
         wait_for(lambda: status_of(channel, "") == NOT_SERVING, 10, "not serving")
         wait_for(lambda: status_of(channel, "") == SERVING, 30, "serving again")
@@ -114,9 +114,11 @@ engine_options = { delay_s = 0.5 }
         )()
         for _ in range(3):
             await call.write(request)
-        running = 'paddlewheel_running_requests{model="slow"}'
-        while not await asyncio.to_thread(server.metric, running):
-            await asyncio.sleep(0.02)
+
+        async def running() -> float:
+            return await asyncio.to_thread(server.metric, 'paddlewheel_running_requests{model="slow"}')
+
+        await eventually(running, lambda count: count == 1, 10, "the first runs")
         server.process.send_signal(signal.SIGTERM)
         answers = [await call.read() for _ in range(3)]
         assert [answer.error_message for answer in answers] == [""] * 3

@@ -14,6 +14,7 @@ from conftest import RunningServer, StartServer
 from grpc_stubs import FOUR_FIELDS, UNPACKED, messages, predict_stub
 from paddlewheel.grpc.model_service import read_predict_request
 from paddlewheel.grpc.protos import model_service_pb2 as pb
+from paddlewheel.grpc.protos import model_service_wire_pb2 as wire
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -29,14 +30,14 @@ def predict(channel: grpc.Channel, request: pb.PredictRequest) -> pb.PredictResp
     return predict_stub(channel, pb)(request)  # type: ignore[arg-type]
 
 
-def upload(channel: grpc.Channel, chunks: Iterator[pb.PredictChunk], **options: Any) -> pb.PredictResponse:
-    """Call PredictStream."""
+def upload(channel: grpc.Channel, chunks: Iterator[pb.PredictChunk], answer: Any = pb.PredictResponse) -> Any:
+    """Call PredictStream; the answer is read as `answer`."""
     call = channel.stream_unary(
         "/paddle_inference.ModelService/PredictStream",
         request_serializer=pb.PredictChunk.SerializeToString,
-        response_deserializer=pb.PredictResponse.FromString,
+        response_deserializer=answer.FromString,
     )
-    return call(chunks, **options)
+    return call(chunks, timeout=60)
 
 
 def in_chunks(array: np.ndarray, model: str, size: int, *, digest: bytes | None = None) -> Iterator[pb.PredictChunk]:
@@ -63,7 +64,9 @@ def test_a_client_of_four_fields(channel: grpc.Channel, text: str) -> None:
 def test_versions(channel: grpc.Channel) -> None:
     """A caller may name a version; the answer says which it was."""
     for version in ("1", "2"):
-        response = predict(channel, pb.PredictRequest(input_data=[1, 1], shape=[1, 2], model_name="adder", version=version))
+        response = predict(
+            channel, pb.PredictRequest(input_data=[1, 1], shape=[1, 2], model_name="adder", version=version)
+        )
         assert (response.model_version, response.output_data[0]) == (version, 1 + int(version))
     with pytest.raises(grpc.RpcError, match="no version '3'") as refusal:
         predict(channel, pb.PredictRequest(input_data=[1, 1], shape=[1, 2], model_name="adder", version="3"))
@@ -161,6 +164,6 @@ max_message_bytes = 210_000_000
     array = np.arange(50_000_000, dtype=np.float32)
     options = [("grpc.max_receive_message_length", -1)]
     with grpc.insecure_channel(server.grpc, options=options) as channel:
-        response = upload(channel, in_chunks(array, "floats", 4_000_000), timeout=60)
-        assert np.array_equal(np.array(response.output_data, np.float32), array)
+        response = upload(channel, in_chunks(array, "floats", 4_000_000), wire.PredictResponse)
+        assert response.output_data == array.tobytes()
     server.stop()

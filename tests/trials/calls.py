@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import grpc
 import httpx2
+import numpy as np
 import orjson
+import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from grpc_status import rpc_status
+
+from conftest import RunningServer
+from paddlewheel.grpc.protos import open_inference_pb2 as pb
 
 Rows = Sequence[Sequence[float]]
 _CLOSE_TIMEOUT_S = 60
+_STATUS_CODES = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.INTERNAL: 500,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 503,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+over_each_protocol = pytest.mark.parametrize("over", ["http", "grpc"])
+"""Runs a trial once over HTTP and once over gRPC."""
 
 
 def body(rows: Rows, **parameters: Any) -> bytes:
@@ -24,12 +44,21 @@ def body(rows: Rows, **parameters: Any) -> bytes:
     return orjson.dumps({"inputs": [tensor], "parameters": parameters})
 
 
-def rows_of(response: httpx2.Response) -> list[list[float]]:
+@dataclass(frozen=True)
+class Reply:
+    """How a call ended, the same over both protocols: `status_code` is HTTP's, or the one of gRPC's status."""
+
+    status_code: int
+    rows: list[list[float]]
+    detail: str
+    retry_after_s: float | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def rows_of(reply: Reply) -> list[list[float]]:
     """Return the rows that an echo model answered."""
-    assert response.status_code == 200, response.text
-    (output,) = response.json()["outputs"]
-    columns = output["shape"][1]
-    return [output["data"][start : start + columns] for start in range(0, len(output["data"]), columns)]
+    assert reply.status_code == 200, reply.detail
+    return reply.rows
 
 
 class Caller:
@@ -38,22 +67,73 @@ class Caller:
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self.http = http
 
-    async def infer(self, model: str, *rows: Sequence[float], timeout_s: float | None = None) -> httpx2.Response:
+    async def infer(self, model: str, *rows: Sequence[float], timeout_s: float | None = None) -> Reply:
         """Call `model` with `rows`."""
         headers = {} if timeout_s is None else {"X-Request-Timeout": str(timeout_s)}
-        return await self.http.post(f"/v2/models/{model}/infer", content=body(rows), headers=headers)
+        response = await self.http.post(f"/v2/models/{model}/infer", content=body(rows), headers=headers)
+        answer = response.json()
+        retry_after_s = float(response.headers["Retry-After"]) if "Retry-After" in response.headers else None
+        if response.status_code != 200:
+            return Reply(response.status_code, [], answer["error"], retry_after_s, response.headers)
+        (output,) = answer["outputs"]
+        return Reply(200, _in_rows(output["data"], output["shape"][1]), "", retry_after_s, response.headers)
 
-    async def send(self, model: str, value: float, timeout_s: float | None = None) -> httpx2.Response:
+    async def send(self, model: str, value: float, timeout_s: float | None = None) -> Reply:
         """Call `model` with one row of one value."""
         return await self.infer(model, [value], timeout_s=timeout_s)
 
 
+class GrpcCaller(Caller):
+    """One that calls over gRPC."""
+
+    def __init__(self, http: httpx2.AsyncClient, channel: grpc.aio.Channel) -> None:
+        super().__init__(http)
+        self._infer = infer_on(channel)
+
+    async def infer(self, model: str, *rows: Sequence[float], timeout_s: float | None = None) -> Reply:
+        """Call `model` with `rows`."""
+        try:
+            response = await self._infer(message(model, *rows), timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            status = rpc_status.from_call(error)
+            info = RetryInfo()
+            retry_after_s = info.retry_delay.ToSeconds() if status and status.details[0].Unpack(info) else None
+            return Reply(_STATUS_CODES[error.code()], [], error.details() or "", retry_after_s)
+        flat = np.frombuffer(response.raw_output_contents[0], np.float32).tolist()
+        return Reply(200, _in_rows(flat, response.outputs[0].shape[1]), "")
+
+
+def infer_on(channel: grpc.aio.Channel) -> grpc.aio.UnaryUnaryMultiCallable:
+    """Return the call ModelInfer."""
+    return channel.unary_unary(
+        "/inference.GRPCInferenceService/ModelInfer",
+        request_serializer=pb.ModelInferRequest.SerializeToString,
+        response_deserializer=pb.ModelInferResponse.FromString,
+    )
+
+
+def message(model: str, *rows: Sequence[float]) -> pb.ModelInferRequest:
+    """Return a request to an echo model as it goes over gRPC."""
+    tensor = pb.ModelInferRequest.InferInputTensor(name="input", datatype="FP32")
+    tensor.shape.extend((len(rows), len(rows[0]) if rows else 1))
+    tensor.contents.fp32_contents.extend(value for row in rows for value in row)
+    return pb.ModelInferRequest(model_name=model, inputs=[tensor])
+
+
+def _in_rows(flat: list[float], columns: int) -> list[list[float]]:
+    return [flat[start : start + columns] for start in range(0, len(flat), columns)]
+
+
 @asynccontextmanager
-async def calling(url: str) -> AsyncIterator[Caller]:
+async def calling(server: RunningServer, over: str = "http") -> AsyncIterator[Caller]:
     """Give a client with time-outs that no healthy server reaches, and as many connections as calls."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx2.AsyncClient(base_url=url, timeout=60, limits=limits) as http:
-        yield Caller(http)
+    async with httpx2.AsyncClient(base_url=server.url, timeout=60, limits=limits) as http:
+        if over == "http":
+            yield Caller(http)
+            return
+        async with grpc.aio.insecure_channel(server.grpc) as channel:
+            yield GrpcCaller(http, channel)
 
 
 def http_post(model: str, value: float) -> bytes:

@@ -6,11 +6,14 @@ import asyncio
 import io
 import random
 
+import grpc
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from conftest import RunningServer, StartServer
-from trials.calls import Caller, calling, rows_of
+from paddlewheel.grpc.protos import open_inference_pb2 as pb
+from paddlewheel.inference import Tensor
+from trials.calls import Caller, calling, infer_on, rows_of
 from waiting import eventually
 
 CALLERS = 32
@@ -40,7 +43,7 @@ def server(start_server: StartServer) -> RunningServer:
 
 
 async def test_two_thousand_tensors_come_back_to_their_callers(server: RunningServer) -> None:
-    """32 callers, 2,000 requests to two models in eight shapes: each gets its own values, in its own shape."""
+    """32 callers, half of them over gRPC, 2,000 requests to two models in eight shapes: each gets its own values."""
     numbers = iter(range(2000))
     mismatches: list[int] = []
 
@@ -51,8 +54,8 @@ async def test_two_thousand_tensors_come_back_to_their_callers(server: RunningSe
             if answer != rows:
                 mismatches.append(number)
 
-    async with calling(server.url) as caller:
-        await asyncio.gather(*(call_on(caller) for _ in range(CALLERS)))
+    async with calling(server) as over_http, calling(server, "grpc") as over_grpc:
+        await asyncio.gather(*(call_on(caller) for caller in (over_http, over_grpc) * (CALLERS // 2)))
     assert not mismatches
 
 
@@ -68,16 +71,23 @@ def _picture(digits: str, scale: float) -> bytes:
 
 
 async def test_every_picture_comes_back_with_its_own_number(server: RunningServer) -> None:
-    """64 numbers in eight sizes, at once and as jobs, mixed: every answer has the number that was sent."""
+    """64 numbers in eight sizes, at once, as jobs and over gRPC, mixed: every answer has the number that was sent."""
     draw = random.Random(1)  # noqa: S311  # not for secrets
     numbers = [str(draw.randrange(100_000, 1_000_000)) for _ in range(64)]
     pictures = {number: _picture(number, 0.8 + 0.2 * (index % 8)) for index, number in enumerate(numbers)}
 
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
 
         async def read_now(number: str) -> tuple[str, str]:
             response = await caller.http.post("/ocr", content=pictures[number])
             return number, response.json()["text"]
+
+        async def read_over_grpc(channel: grpc.aio.Channel, number: str) -> tuple[str, str]:
+            image = pb.ModelInferRequest.InferInputTensor(name="image", datatype="BYTES", shape=[1])
+            image.contents.bytes_contents.append(pictures[number])
+            response = await infer_on(channel)(pb.ModelInferRequest(model_name="ocr", inputs=[image]))
+            lines = Tensor("text", "BYTES", tuple(response.outputs[0].shape), response.raw_output_contents[0])
+            return number, "\n".join(lines.strings())
 
         async def read_later(number: str) -> tuple[str, str]:
             submitted = await caller.http.post("/ocr/async", content=pictures[number])
@@ -88,5 +98,7 @@ async def test_every_picture_comes_back_with_its_own_number(server: RunningServe
             )
             return number, response.json()["text"]
 
-        answers = await asyncio.gather(*map(read_now, numbers), *map(read_later, numbers))
+        async with grpc.aio.insecure_channel(server.grpc) as channel:
+            over_grpc = (read_over_grpc(channel, number) for number in numbers[::2])
+            answers = await asyncio.gather(*map(read_now, numbers), *map(read_later, numbers), *over_grpc)
     assert [(sent, read) for sent, read in answers if sent != read] == []

@@ -61,7 +61,7 @@ async def test_new_sizes_cost_memory_once(
         f'[pool.default]\nworkers = 1\nnice = 0\n[models.ocr]\npack = "{pack}"\nengine = "{engine}"\n'
     )
     pictures = [_picture(size) for size in _sizes(count, largest)]
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         first = await _pass(server, caller, pictures)
         second = await _pass(server, caller, pictures)
         last = await _pass(server, caller, pictures[:1] * (count // 4))
@@ -85,7 +85,7 @@ engine = "echo"
 engine_options = { delay_s = 0.01 }
 """)
     before = {worker.pid for worker in server.workers()}
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         numbers = iter(range(200))
 
         async def call() -> None:

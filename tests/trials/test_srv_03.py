@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from conftest import RunningServer, StartServer
-from trials.calls import Caller, EventLog, calling, rows_of
+from trials.calls import Caller, EventLog, calling, over_each_protocol, rows_of
 
 GOOD, RAISES, ENDS, HANGS = 1.0, 13.0, 14.0, 15.0
 
@@ -57,13 +57,15 @@ async def _round(caller: Caller, bad: float) -> list[int]:
     [(RAISES, "INTERNAL"), (ENDS, "WORKER_CRASHED"), (HANGS, "WORKER_CRASHED")],
     ids=["raises", "ends its worker", "hangs"],
 )
-async def test_one_of_a_batch_fails(server: RunningServer, log: EventLog, bad: float, code: str) -> None:
+@over_each_protocol
+async def test_one_of_a_batch_fails(server: RunningServer, log: EventLog, bad: float, code: str, over: str) -> None:
     """Exactly the bad one gets an error, of its own kind; its three mates and the next four get their answers."""
     series = f'paddlewheel_requests_total{{model="boom",outcome="{code}"}}'
     before, began = server.metric(series), len(log.events())
-    async with calling(server.url) as caller:
+    async with calling(server, over) as caller:
         assert await _round(caller, bad) == [200, 500, 200, 200]
         assert [event.split()[0] for event in log.events()[began:][:4]] == ["start"] * 4, "the four shared a batch"
+        await asyncio.to_thread(server.wait_ready)
         assert await _round(caller, GOOD + 3) == [200] * 4
     assert server.metric(series) == before + 1
 
@@ -80,15 +82,16 @@ async def test_a_picture_that_fails_in_decode(server: RunningServer) -> None:
     broken = _picture((300, 200))[:-9000]
     sent = 'paddlewheel_batch_size_sum{model="ocr"}', 'paddlewheel_batch_size_count{model="ocr"}'
     before = [server.metric(series) for series in sent]
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         pictures = [good[0], broken, good[1], good[2]]
         responses = await asyncio.gather(*(caller.http.post("/ocr", content=picture) for picture in pictures))
     assert [response.status_code for response in responses] == [200, 422, 200, 200]
     assert [server.metric(series) for series in sent] == [before[0] + 4, before[1] + 1], "the four shared a batch"
 
 
-async def test_one_with_a_wrong_shape_is_refused_before_the_batch(server: RunningServer) -> None:
+@over_each_protocol
+async def test_one_with_a_wrong_shape_is_refused_before_the_batch(server: RunningServer, over: str) -> None:
     """A request that no batch could hold gets 400; the others do not wait for it."""
-    async with calling(server.url) as caller:
+    async with calling(server, over) as caller:
         calls = [caller.send("boom", GOOD), caller.infer("boom"), caller.send("boom", GOOD)]
         assert [response.status_code for response in await asyncio.gather(*calls)] == [200, 400, 200]

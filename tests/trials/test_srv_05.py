@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from conftest import RunningServer, StartServer
-from trials.calls import Caller, EventLog, calling, rows_of
+from trials.calls import Caller, EventLog, calling, over_each_protocol, rows_of
 from waiting import eventually
 
 MOST_ROWS = 4
@@ -50,11 +50,12 @@ async def _until(server: RunningServer, gauge: str, value: int) -> None:
     await eventually(look, lambda seen: seen == value, 10, f"{gauge} is {value}")
 
 
-async def test_a_batch_never_has_more_rows_than_the_limit(server: RunningServer, log: EventLog) -> None:
+@over_each_protocol
+async def test_a_batch_never_has_more_rows_than_the_limit(server: RunningServer, log: EventLog, over: str) -> None:
     """Three requests of three rows and three of one row: every answer is whole, no batch has more than four rows."""
     requests = [[[float(10 * index + row)] for row in range(3 if index % 2 else 1)] for index in range(6)]
     ran_before = len(log.batches())
-    async with calling(server.url) as caller:
+    async with calling(server, over) as caller:
         first = await _hold(caller, server, 99)
         responses = await asyncio.gather(*(caller.infer("rows", *rows) for rows in requests), first)
     assert [rows_of(response) for response in responses[:-1]] == requests
@@ -63,31 +64,34 @@ async def test_a_batch_never_has_more_rows_than_the_limit(server: RunningServer,
     assert sum(sizes) == 1 + sum(map(len, requests))
 
 
-async def test_more_rows_than_the_limit_are_split(server: RunningServer, log: EventLog) -> None:
+@over_each_protocol
+async def test_more_rows_than_the_limit_are_split(server: RunningServer, log: EventLog, over: str) -> None:
     """A request of six rows goes as four and two, and comes back whole."""
     ran_before = len(log.batches())
     rows = [[float(row)] for row in range(MOST_ROWS + 2)]
-    async with calling(server.url) as caller:
+    async with calling(server, over) as caller:
         assert rows_of(await caller.infer("rows", *rows)) == rows
     assert sorted(len(batch) for batch in log.batches()[ran_before:]) == [2, MOST_ROWS]
 
 
-async def test_no_rows_are_refused(server: RunningServer, log: EventLog) -> None:
+@over_each_protocol
+async def test_no_rows_are_refused(server: RunningServer, log: EventLog, over: str) -> None:
     """A request of no rows is refused with 400, and the model is not called."""
     before = log.events()
-    async with calling(server.url) as caller:
+    async with calling(server, over) as caller:
         response = await caller.infer("rows")
     assert response.status_code == 400
-    assert "rows" in response.json()["error"]
+    assert "rows" in response.detail
     assert log.events() == before
 
 
-async def test_first_in_first_out(server: RunningServer, log: EventLog) -> None:
+@over_each_protocol
+async def test_first_in_first_out(server: RunningServer, log: EventLog, over: str) -> None:
     """Six requests of a whole batch each start and finish in the order in which they came."""
     ran_before = len(log.batches())
     finished: list[float] = []
 
-    async with calling(server.url) as caller:
+    async with calling(server, over) as caller:
 
         async def send(value: float) -> None:
             response = await caller.infer("rows", *[[value]] * MOST_ROWS)

@@ -13,7 +13,7 @@ from trials.calls import EventLog, calling, connected, http_post
 from waiting import eventually
 
 SLOW_S = 2.0
-A, B, C1, C2, E, F = 1.0, 2.0, 31.0, 32.0, 5.0, 6.0
+A, B, C1, C2, D, E, F, G = 1.0, 2.0, 31.0, 32.0, 4.0, 5.0, 6.0, 7.0
 
 
 @pytest.fixture
@@ -49,8 +49,11 @@ async def _waiting(server: RunningServer, count: int) -> None:
 
 
 async def test_the_abandoned_and_the_late_never_start(server: RunningServer, log: EventLog) -> None:
-    """While A runs, B hangs up, C pipelines two requests and hangs up, F's 200 ms pass: none starts, E follows A."""
-    async with calling(server.url) as caller:
+    """While A runs, B hangs up, C pipelines two requests and hangs up, D cancels over gRPC, F's and G's 200 ms pass.
+
+    None of them starts, and E follows A. F called over HTTP, G over gRPC.
+    """
+    async with calling(server) as caller:
         a = asyncio.create_task(caller.send("slow", A))
         await eventually(_events(log), lambda events: events == ["start 1"], 10, "A runs")
 
@@ -64,6 +67,15 @@ async def test_the_abandoned_and_the_late_never_start(server: RunningServer, log
             f = await caller.send("slow", F, timeout_s=0.2)
             assert f.status_code == 504
             assert 0.15 < time.monotonic() - began < 0.4
+            async with calling(server, "grpc") as grpc_caller:
+                d = asyncio.create_task(grpc_caller.send("slow", D))
+                await _waiting(server, 3)
+                d.cancel()
+                await _waiting(server, 2)
+                began = time.monotonic()
+                g = await grpc_caller.send("slow", G, timeout_s=0.2)
+                assert g.status_code == 504
+                assert 0.15 < time.monotonic() - began < 0.4
         await _waiting(server, 0)
 
         e = asyncio.create_task(caller.send("slow", E))
@@ -72,8 +84,9 @@ async def test_the_abandoned_and_the_late_never_start(server: RunningServer, log
         assert (await e).status_code == 200
         assert time.monotonic() - a_done == pytest.approx(SLOW_S, abs=0.5)
     assert log.events() == ["start 1", "finish 1", "start 5", "finish 5"]
-    outcomes = {outcome: server.metric(_requests(outcome)) for outcome in ("OK", "CANCELLED", "DEADLINE_EXCEEDED")}
-    assert outcomes == {"OK": 2, "CANCELLED": 2, "DEADLINE_EXCEEDED": 1}
+    # At its deadline a gRPC caller leaves; who is first at the server, its clock or the news of that, is chance.
+    assert server.metric(_requests("OK")) == 2
+    assert server.metric(_requests("CANCELLED")) + server.metric(_requests("DEADLINE_EXCEEDED")) == 5
 
 
 async def test_one_who_hangs_up_while_it_runs(server: RunningServer, log: EventLog) -> None:
@@ -86,7 +99,7 @@ async def test_one_who_hangs_up_while_it_runs(server: RunningServer, log: EventL
         return await asyncio.to_thread(server.metric, _requests("CANCELLED"))
 
     await eventually(look, lambda seen: seen == 1, SLOW_S / 2, "A is counted")
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         assert (await caller.send("slow", E)).status_code == 200
     assert log.events()[-2:] == ["start 5", "finish 5"]
     assert server.metric('paddlewheel_running_requests{model="slow"}') == 0

@@ -65,7 +65,7 @@ async def test_one_of_two_workers_is_killed(server: RunningServer) -> None:
     """With six in flight and six more at once, all twelve are answered; the server stays ready, the worker is back."""
     restarts = 'paddlewheel_worker_restarts_total{pool="default",reason="crash"}'
     before = server.metric(restarts)
-    async with calling(server.url) as caller, _health(caller) as health:
+    async with calling(server) as caller, _health(caller) as health:
         first = [asyncio.create_task(caller.send("slow", value)) for value in range(6)]
         await _running(server, 2)
         victim = server.workers()[0]
@@ -87,7 +87,7 @@ async def test_one_of_two_workers_is_killed(server: RunningServer) -> None:
 @pytest.mark.parametrize("victims", ["both workers", "the fork server"])
 async def test_all_workers_are_killed(server: RunningServer, victims: str) -> None:
     """Without workers the server is alive and not ready; it is ready again soon, and what was sent is answered."""
-    async with calling(server.url) as caller, _health(caller) as health:
+    async with calling(server) as caller, _health(caller) as health:
         tasks = [asyncio.create_task(caller.send("slow", value)) for value in range(4)]
         await _running(server, 2)
         workers = server.workers()
@@ -98,7 +98,7 @@ async def test_all_workers_are_killed(server: RunningServer, victims: str) -> No
         await eventually(_ready(caller), lambda status: status == 503, LOAD_S, "the loss is seen")
         assert (await caller.http.get("/livez")).status_code == 200
         refused = await caller.send("slow", 9)
-        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert (refused.status_code, refused.retry_after_s) == (503, 1)
         await eventually(_ready(caller), lambda status: status == 200, 10, "ready again")
         assert time.monotonic() - killed_at < LOAD_S + (1 if victims == "both workers" else 4)
         answers = await asyncio.gather(*tasks)

@@ -34,8 +34,9 @@ def server(start_server: StartServer) -> RunningServer:
     return start_server(SETTINGS)
 
 
-def _start_on(port: int) -> tuple[subprocess.CompletedProcess[str], float]:
-    command = [sys.executable, "-m", "paddlewheel", "serve", "--port", str(port), "--set", "models={}"]
+def _start_on(port: int, grpc_port: int = 0) -> tuple[subprocess.CompletedProcess[str], float]:
+    ports = ["--port", str(port), "--grpc-port", str(grpc_port)]
+    command = [sys.executable, "-m", "paddlewheel", "serve", *ports, "--set", "models={}"]
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done, time.monotonic() - began
@@ -48,7 +49,7 @@ async def test_a_second_server_on_the_port_does_not_start(server: RunningServer)
     assert done.returncode == 1
     assert re.fullmatch(rf"Error: Cannot listen on 127\.0\.0\.1 port {port}: .*--port.*\n", done.stderr)
     assert took_s < 10
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         answers = await asyncio.gather(*(caller.send("one", value) for value in range(50)))
     assert [rows_of(answer) for answer in answers] == [[[value]] for value in range(50)]
 
@@ -62,21 +63,36 @@ def test_a_port_that_something_else_holds() -> None:
     assert f"port {port}" in done.stderr
 
 
+async def test_a_second_server_on_the_grpc_port_does_not_start(server: RunningServer) -> None:
+    """Both ports are bound or neither: with the gRPC port taken it names that one and serves no HTTP either."""
+    grpc_port = int(server.grpc.rpartition(":")[2])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    done, _ = await asyncio.to_thread(_start_on, port, grpc_port)
+    assert done.returncode == 1
+    assert re.fullmatch(rf"Error: Cannot listen on 127\.0\.0\.1 port {grpc_port}: .*--grpc-port.*\n", done.stderr)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    async with calling(server, "grpc") as caller:
+        answers = await asyncio.gather(*(caller.send("one", value) for value in range(200)))
+    assert [rows_of(answer) for answer in answers] == [[[value]] for value in range(200)]
+
+
 def test_a_port_is_free_again_at_once(start_server: StartServer) -> None:
     """A server that has ended, with connections of its own still closing, leaves its port to the next."""
     first = start_server("models = {}", ready=False)
     assert first.client.get("/livez").status_code == 200
-    port = first.url.rpartition(":")[2]
+    ports = {"--port": first.url.rpartition(":")[2], "--grpc-port": first.grpc.rpartition(":")[2]}
     assert first.stop() == 0
-    second = start_server("models = {}", ready=False, flags=("--port", port))
-    assert second.url == first.url
+    second = start_server("models = {}", ready=False, flags=tuple(part for port in ports.items() for part in port))
+    assert (second.url, second.grpc) == (first.url, first.grpc)
     assert second.client.get("/livez").status_code == 200
     assert second.stop() == 0
 
 
 async def test_workers_made_after_a_warm_up_serve(server: RunningServer) -> None:
     """A worker that is forked after calls were served answers like the first ones: 200 of 200."""
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         assert rows_of(await caller.send("one", 1)) == [[1]]
         first = set(server.workers())
         for worker in first:

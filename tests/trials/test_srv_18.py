@@ -10,11 +10,10 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable
 from contextlib import AsyncExitStack
 
-import httpx2
 import pytest
 
 from conftest import RunningServer, StartServer
-from trials.calls import Caller, calling, connected, http_post
+from trials.calls import Caller, Reply, calling, connected, http_post
 from waiting import eventually
 
 FAILS_ON = 13.0
@@ -70,7 +69,7 @@ async def test_random_traffic_makes_no_series(server: RunningServer) -> None:
 
         await asyncio.gather(*(work() for _ in range(16)))
 
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         # One of each, so that what any such call adds is there before.
         await spread([("GET", "/first"), ("POST", "/v2/models/first/infer"), ("PUT", "/livez")], caller)
         before = len(_series(server))
@@ -85,7 +84,7 @@ async def test_random_traffic_makes_no_series(server: RunningServer) -> None:
 async def _odd_methods(server: RunningServer, words: list[str]) -> None:
     """Send 50 methods: ten that HTTP knows and no route takes, the others made up."""
     known = ["PROPFIND", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "SEARCH", "REPORT", "PURGE", "LINK"]
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         for method in known:
             assert (await caller.http.request(method, "/livez")).status_code == 405
         for word in words[:40]:
@@ -95,7 +94,7 @@ async def _odd_methods(server: RunningServer, words: list[str]) -> None:
 async def test_every_outcome_is_counted_once(server: RunningServer) -> None:
     """Five requests for each way to end: each counter grows by five, the sum by what was sent; none is in progress."""
     before, answered_before = _outcomes(server), _answered(server)
-    async with calling(server.url) as caller:
+    async with calling(server) as caller:
         await _five(caller.send("echo", 1) for _ in range(5))
         await _five(caller.http.post("/v2/models/echo/infer", content=b"{") for _ in range(5))
         await _five(caller.infer("echo") for _ in range(5))
@@ -128,7 +127,7 @@ async def test_every_outcome_is_counted_once(server: RunningServer) -> None:
     assert [server.metric(f'paddlewheel_{each}{{model="slow"}}') for each in gauges] == [0, 0]
 
 
-async def _five(calls: Iterable[Awaitable[httpx2.Response]]) -> list[int]:
+async def _five(calls: Iterable[Awaitable[Reply]]) -> list[int]:
     """Make five calls and return their statuses."""
     statuses = [response.status_code for response in await asyncio.gather(*calls)]
     assert len(statuses) == 5

@@ -9,7 +9,6 @@ import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from paddlewheel.errors import ConfigurationError
 from paddlewheel.grpc import health, model_service, open_inference
 from paddlewheel.grpc.calls import Call, Handlers, Rpc, Send, rpcs
 from paddlewheel.grpc.health import Health
@@ -51,15 +50,8 @@ class GrpcEdge:
         self._server.add_generic_rpc_handlers((Handlers(methods, limits, service.metrics),))
 
     async def start(self, host: str, port: int) -> None:
-        """Listen on `port`, or on a free one if it is 0; raises :class:`ConfigurationError` if it cannot be had."""
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        try:
-            self.port = self._server.add_insecure_port(address)
-        except RuntimeError:
-            raise ConfigurationError(
-                f"Cannot listen on {host} port {port} for gRPC. Stop what uses it, or choose another with --grpc-port "
-                "(0 takes a free one, off none)."
-            ) from None
+        """Listen on `port`, or on a free one if it is 0; raises RuntimeError if it cannot be had."""
+        self.port = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         await self._server.start()
 
     def end_streams(self) -> None:
