@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -39,6 +39,15 @@ class CallOptions:
     deadline: float | None
     sticky_key: str | None
     parameters: Mapping[str, Any]
+
+
+def read_classes(outputs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, int]:
+    """Return of which outputs how many classes are wanted, from their parameters in a V2 request."""
+    classes = {name: parameters["classification"] for name, parameters in outputs if "classification" in parameters}
+    for name, count in classes.items():
+        if type(count) is not int:
+            raise InvalidArgumentError(f"Output '{name:.100}' has classification {count!r:.40}; expected a number.")
+    return classes
 
 
 def read_options(

@@ -171,6 +171,7 @@ class InferenceRequest:
     `deadline` is a :func:`time.monotonic` instant in seconds (the clock is the same in every process of a machine);
     None leaves it to the model's default. `priority` 1 is the highest. Requests with one `sticky_key` go to the same
     version while the versions' weights stay. `outputs` are the names of those wanted; all if there are none.
+    `classes` says of which outputs not the tensor is wanted, but its so many largest values with their labels.
     """
 
     id: str
@@ -182,6 +183,7 @@ class InferenceRequest:
     deadline: float | None = None
     sticky_key: str | None = None
     outputs: tuple[str, ...] = ()
+    classes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from paddlewheel.repository import IndexEntry, ModelDescription
 
 EXTENSIONS: Final = (
     "binary_tensor_data",
+    "classification",
     "model_configuration",
     "model_repository",
     "model_repository(unload_dependents)",

@@ -26,6 +26,7 @@ from paddlewheel.errors import (
     UnavailableError,
 )
 from paddlewheel.inference import Answer, InferenceRequest, InferenceResponse
+from paddlewheel.pipelines.classes import top_classes
 from paddlewheel.repository import ModelRepository
 from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
 
@@ -123,7 +124,7 @@ class Service:
             finally:
                 for part in submission.parts:
                     part.leave()
-        return _response(submission, joined(answers))
+        return _response(submission, _classified(submission, joined(answers)))
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new requests and wait until those that were taken are answered.
@@ -198,6 +199,19 @@ class Service:
 
 def _shutting_down() -> UnavailableError:
     return UnavailableError("The server is shutting down.", retry_after_s=_RESTART_RETRY_AFTER_S)
+
+
+def _classified(submission: Submission, answer: Answer) -> Answer:
+    """Return `answer` with the best classes in place of the outputs of which they are wanted."""
+    wanted, version = submission.request.classes, submission.version
+    if not wanted:
+        return answer
+    rows = version.spec.has_rows(version.signature)
+    outputs = tuple(
+        top_classes(tensor, wanted[tensor.name], version.spec.labels, rows=rows) if tensor.name in wanted else tensor
+        for tensor in answer.outputs
+    )
+    return replace(answer, outputs=outputs)
 
 
 def _response(submission: Submission, answer: Answer) -> InferenceResponse:

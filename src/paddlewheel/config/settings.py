@@ -147,6 +147,9 @@ class ModelSettings(_Section):
     warm_up: tuple[dict[str, WarmUpTensor], ...] = ()
     """Samples, one tensor an input, that the model is run with before it is ready. Left out, a model whose dimensions
     are fixed is run for each size of batch."""
+    labels: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] | None = None
+    """A file beside `model.toml` with the names of a classifier's classes, one a line, for callers that ask for the
+    best classes instead of scores."""
     padding: dict[str, PaddingSettings] = Field(default_factory=dict)
     """Inputs that may be padded; outputs come back as the padded input gives them."""
     batching: Batching = Batching()

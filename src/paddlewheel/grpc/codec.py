@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from paddlewheel.caller import read_options
+from paddlewheel.caller import read_classes, read_options
 from paddlewheel.config import Limits
 from paddlewheel.errors import InvalidArgumentError
 from paddlewheel.grpc.calls import Call
@@ -45,6 +45,7 @@ def read_request(message: pb.ModelInferRequest, call: Call, limits: Limits) -> I
         deadline=options.deadline,
         sticky_key=options.sticky_key,
         outputs=tuple(output.name for output in message.outputs),
+        classes=read_classes((output.name, read_parameters(output.parameters)) for output in message.outputs),
     )
 
 

@@ -14,7 +14,7 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
-from paddlewheel.caller import STICKY_KEY, read_options
+from paddlewheel.caller import STICKY_KEY, read_classes, read_options
 from paddlewheel.config import Limits
 from paddlewheel.errors import InvalidArgumentError, PaddlewheelError, PayloadTooLargeError
 from paddlewheel.http.calls import deadline_of, read_body, unless_caller_leaves
@@ -94,6 +94,7 @@ class Call:
             deadline=options.deadline,
             sticky_key=options.sticky_key,
             outputs=tuple(each["name"] for each in self._outputs),
+            classes=read_classes((each["name"], _mapping(each, "parameters")) for each in self._outputs),
         )
 
     def _tensor(self, given: Mapping[str, Any]) -> Tensor:

@@ -40,8 +40,8 @@ class ModelSpec:
 
     `engine` is a real engine's name (never ``auto``). Its networks are those of the `pack` in `folder`, or the one of
     `files`; the echo engine reads none. `threads` are the counts that batches may ask for, the usual one first.
-    A `max_batch_size` of 0 says that the first dimension of its tensors does not count rows.
-    `generation` tells apart what was loaded under one version at different times.
+    `labels` are the names of its classes, by index. A `max_batch_size` of 0 says that the first dimension of its
+    tensors does not count rows. `generation` tells apart what was loaded under one version at different times.
     """
 
     name: str
@@ -59,6 +59,7 @@ class ModelSpec:
     max_batch_size: int = 1
     warm_up: tuple[Mapping[str, Filling], ...] = ()
     padding: Mapping[str, Padding] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     engine_options: Mapping[str, Any] = field(default_factory=dict)
     engine_logs: bool = False

@@ -33,6 +33,9 @@ def check_outputs(signature: Signature, request: InferenceRequest) -> None:
             raise InvalidArgumentError(
                 f"Model '{request.model}' has no output '{name:.100}'; expected some of {_listed(known)}."
             )
+    for name, count in request.classes.items():
+        if count < 1:
+            raise InvalidArgumentError(f"Output '{name:.100}' has classification {count}; expected 1 or more.")
 
 
 def check_tensors(spec: ModelSpec, signature: Signature, request: InferenceRequest) -> None:

@@ -37,6 +37,16 @@ class ModelFolder:
         """Return where the settings of the model called `name` are, if it has any."""
         return self.path / name / SETTINGS_FILE
 
+    def labels(self, name: str, file: str) -> tuple[str, ...]:
+        """Return the lines of a file in the folder of a model; raises :class:`ModelLoadError`."""
+        path = self.path / name / file
+        try:
+            if not path.resolve().is_relative_to(self.path.resolve()):
+                raise ModelLoadError(f"The labels '{path}' lie outside of the repository.")
+            return tuple(path.read_text("utf-8").splitlines())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelLoadError(f"The labels '{path}' cannot be read: {error}.") from None
+
     def versions(self, name: str) -> dict[str, Path]:
         """Return the folders of the versions of `name`, the lowest first; raises :class:`NotFoundError`."""
         if name not in self:
@@ -47,7 +57,7 @@ class ModelFolder:
     def state(self, name: str) -> tuple[tuple[str, int, int], ...]:
         """Return the path, size and time of each file of a model: it changes when the model does."""
         folder = self.path / name
-        files = [folder / SETTINGS_FILE] if (folder / SETTINGS_FILE).is_file() else []
+        files = [file for file in folder.iterdir() if file.is_file()] if folder.is_dir() else []
         for version in self._entries(folder, _VERSION):
             files += [file for file in version.rglob("*") if file.is_file()]
         return state_of(files)

@@ -59,6 +59,7 @@ def resolve(name: str, settings: Settings, progress: catalog.Progress = _silent)
     folders = folder.versions(name)
     model = load_model_settings(name, folder.settings_file(name), settings)
     wanted = _wanted(name, model, folders)
+    labels = folder.labels(name, model.labels) if model.labels is not None else ()
     specs, origins, failures = {}, {}, {}
     for version in wanted:
         try:
@@ -66,7 +67,7 @@ def resolve(name: str, settings: Settings, progress: catalog.Progress = _silent)
                 raise ModelLoadError(f"Model '{name}' has no version {version} (setting version_policy).")
             files = None if model.engine == "echo" else network_in(folders[version])
             engine = engines.choose(files.format if files else "none", _device(model, settings), model.engine).name
-            specs[version] = _spec(name, version, engine, model, settings, files=files)
+            specs[version] = _spec(name, version, engine, model, settings, files=files, labels=labels)
             origins[version] = (specs[version], state_of(folders[version].iterdir()))
         except PaddlewheelError as error:
             failures[version] = error
