@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ocr, pressure
+from benchmarks import ocr, pressure, tensor
 
 RESULTS = Path(__file__).parent / "results"
+REPORTS: dict[str, Callable[[Any], str]] = {"ocr": ocr.report, "tensor": tensor.report}
 NAMES = ("ocr", "overload", "kill", "shapes", "start", "submit", "tensor")
 
 
@@ -35,13 +36,14 @@ def main() -> None:
         "shapes": lambda: pressure.shapes(400),
         "start": lambda: pressure.start(options.rounds),
         "submit": lambda: pressure.submit(options.seconds * 3),
-        "tensor": lambda: pressure.tensor(options.seconds),
+        "tensor": lambda: tensor.run(options.rounds, options.seconds),
     }
     RESULTS.mkdir(exist_ok=True)
     for name in options.names or NAMES:
         print(f"\n## {name}, load average {os.getloadavg()[0]:.1f}\n", flush=True)
         results = runs[name]()
-        print(ocr.report(results) if name == "ocr" else json.dumps(results, indent=1), flush=True)
+        report = REPORTS.get(name)
+        print(report(results) if report else json.dumps(results, indent=1), flush=True)
         (RESULTS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}.json").write_text(json.dumps(results, indent=1))
 
 

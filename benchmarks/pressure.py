@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import signal
-import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -146,19 +144,3 @@ def submit(seconds: float) -> dict[str, Any]:
         samples = asyncio.run(measure(server))
     taken = [sample for sample in samples if sample.status == 202]
     return {"taken": len(taken), "p50/p99 ms": [round(quantile_ms(taken, share), 1) for share in (0.5, 0.99)]}
-
-
-def tensor(seconds: float) -> dict[str, Any]:
-    """V2 infer of the echo model in JSON, at concurrency 1 and 32; the load comes from a process of its own."""
-    import subprocess  # noqa: PLC0415  # only here
-
-    results = {}
-    with ours(
-        "models.ocr.pipeline=tensor", "models.ocr.engine=echo", "models.ocr.batching.max_batch_size=32"
-    ) as server:
-        for clients in (1, 32):
-            script = str(Path(__file__).with_name("raw_client.py"))
-            command = [sys.executable, script, server.url, str(clients), str(seconds)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            results[f"{clients} clients"] = done.stdout.strip()
-    return results

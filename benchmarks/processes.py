@@ -84,7 +84,7 @@ def ours(*settings: str) -> Iterator[Server]:
     port = free_port()
     flags = [flag for setting in settings for flag in ("--set", setting)]
     with running(
-        [sys.executable, "-m", "paddlewheel", "serve", "--port", str(port), *flags], port, "/readyz"
+        [sys.executable, "-m", "paddlewheel", "serve", "--port", str(port), "--grpc-port", "0", *flags], port, "/readyz"
     ) as server:
         yield server
 
