@@ -60,8 +60,8 @@ async def until_running(service: Service) -> None:
     """Return once a request runs."""
 
     async def look() -> float:
-        value: float = service.metrics.running.labels("echo", "1")._value.get()
-        return value
+        ((value,),) = ([sample.value for sample in each.samples] for each in service.metrics.running.collect())
+        return float(value)
 
     await eventually(look, bool, 10, "a request runs")
 

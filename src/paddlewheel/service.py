@@ -103,8 +103,11 @@ class Service:
             if self._refusing:
                 raise _shutting_down()
             scheduler, version = self.models.find(request.model, request.version, request.sticky_key)
-        with self._refusals(*version.labels):
+        try:
             submission = self._admit(request, version, scheduler)
+        except PaddlewheelError as error:
+            self._count(version.labels, error.code)
+            raise
         for part in submission.parts:
             self._waiting.add(part.answer)
             part.answer.add_done_callback(self._waiting.discard)
@@ -112,19 +115,48 @@ class Service:
 
     async def wait(self, submission: Submission) -> InferenceResponse:
         """Return the answer of a request that :meth:`submit` queued."""
-        request, version = submission.request, submission.version
-        assert request.deadline is not None, "submit gives each request a deadline"
-        with self._outcome(version):
-            try:
-                async with asyncio.timeout(request.deadline - time.monotonic()):
-                    answers = [await asyncio.shield(part.answer) for part in submission.parts]
-            except TimeoutError:
-                state = "queued" if submission.dispatched_at is None else "running"
-                raise DeadlineExceededError(f"The deadline passed while the request was {state}.") from None
-            finally:
-                for part in submission.parts:
-                    part.leave()
+        version, began = submission.version, time.monotonic()
+        code, duration = "OK", version.statistics.fail
+        try:
+            answers = await self._answers(submission)
+            duration = version.statistics.success
+        except PaddlewheelError as error:
+            code = error.code
+            raise
+        except asyncio.CancelledError:
+            code = CancelledByCallerError.code
+            raise
+        finally:
+            self._count(version.labels, code)
+            duration.add(time.monotonic() - began)
         return _response(submission, _classified(submission, joined(answers)))
+
+    async def _answers(self, submission: Submission) -> list[Answer]:
+        """Wait for the parts' answers until the deadline; however that ends, no part is left behind."""
+        deadline, expired = submission.request.deadline, False
+        assert deadline is not None, "submit gives each request a deadline"
+
+        def leave() -> None:
+            for part in submission.parts:
+                part.leave()
+
+        def expire() -> None:
+            nonlocal expired
+            expired = True
+            leave()
+
+        expiry = asyncio.get_running_loop().call_later(max(deadline - time.monotonic(), 0), expire)
+        try:
+            # Cancelling this task cancels the future that it waits for, and so takes its request back.
+            return [await part.answer for part in submission.parts]
+        except asyncio.CancelledError:
+            if not expired:
+                raise
+            state = "queued" if submission.dispatched_at is None else "running"
+            raise DeadlineExceededError(f"The deadline passed while the request was {state}.") from None
+        finally:
+            expiry.cancel()
+            leave()
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new requests and wait until those that were taken are answered.
@@ -169,32 +201,18 @@ class Service:
     @contextmanager
     def refusals(self, model: str) -> Iterator[None]:
         """Count an error of the block as the outcome of a request that does not get to :meth:`submit`."""
-        with self._refusals(model if model in self.models else UNKNOWN, UNKNOWN):
-            yield
-
-    @contextmanager
-    def _refusals(self, model: str, version: str) -> Iterator[None]:
+        labels = (model if model in self.models else UNKNOWN, UNKNOWN)
         try:
             yield
         except PaddlewheelError as error:
-            self.metrics.requests.labels(model, version, error.code).inc()
+            self._count(labels, error.code)
             raise
         except asyncio.CancelledError:
-            self.metrics.requests.labels(model, version, CancelledByCallerError.code).inc()
+            self._count(labels, CancelledByCallerError.code)
             raise
 
-    @contextmanager
-    def _outcome(self, version: ServedVersion) -> Iterator[None]:
-        """Count how a request ends that was admitted to `version`."""
-        began = time.monotonic()
-        duration = version.statistics.fail
-        try:
-            with self._refusals(*version.labels):
-                yield
-            self.metrics.requests.labels(*version.labels, "OK").inc()
-            duration = version.statistics.success
-        finally:
-            duration.add(time.monotonic() - began)
+    def _count(self, labels: tuple[str, str], outcome: str) -> None:
+        self.metrics.requests.labels(*labels, outcome).inc()
 
 
 def _shutting_down() -> UnavailableError:
@@ -206,7 +224,7 @@ def _classified(submission: Submission, answer: Answer) -> Answer:
     wanted, version = submission.request.classes, submission.version
     if not wanted:
         return answer
-    rows = version.spec.has_rows(version.signature)
+    rows = version.has_rows
     outputs = tuple(
         top_classes(tensor, wanted[tensor.name], version.spec.labels, rows=rows) if tensor.name in wanted else tensor
         for tensor in answer.outputs
@@ -217,11 +235,10 @@ def _classified(submission: Submission, answer: Answer) -> Answer:
 def _response(submission: Submission, answer: Answer) -> InferenceResponse:
     enqueued_at, dispatched_at = submission.parts[0].enqueued_at, submission.dispatched_at
     assert dispatched_at is not None, "it was answered"
-    timing_ms = {
-        "queue": (dispatched_at - enqueued_at) * 1000,
-        **answer.timing_ms,
-        "total": (time.monotonic() - enqueued_at) * 1000,
-    }
-    timed = replace(answer, timing_ms={stage: round(value, 2) for stage, value in timing_ms.items()})
+    timing_ms = {"queue": round((dispatched_at - enqueued_at) * 1000, 2)}
+    for stage, value in answer.timing_ms.items():
+        timing_ms[stage] = round(value, 2)
+    timing_ms["total"] = round((time.monotonic() - enqueued_at) * 1000, 2)
     spec = submission.version.spec
+    timed = Answer(answer.outputs, answer.parameters, timing_ms)
     return InferenceResponse(submission.request.id, spec.name, spec.version, timed)

@@ -4,8 +4,9 @@ When callers keep leaving without an answer, because they hang up or their deadl
 first until nothing waits any more: the oldest are about to leave as well, and to begin with them would serve nobody
 ("adaptive LIFO", Maurer, Fail at Scale, ACM Queue 13(8), 2015).
 
-A queued request owns the future of its answer. Whoever waits for that future may leave at any time: the request is
-then taken out at once if it still waits, and the worker is told if it runs. Nothing here knows workers or starts work.
+A queued request owns the future of its answer. Whoever waits for that future may leave at any time, by cancelling it:
+the request is then taken out at once if it still waits, and the worker is told if it runs. Nothing here knows workers
+or starts work.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class QueuedRequest:
     """Whether it must not share a batch: one that it was part of has failed as a whole."""
     _leave: Callable[[], None] | None = field(default=None)
 
+    def __post_init__(self) -> None:
+        self.answer.add_done_callback(self._answered)
+
     def on_leave(self, leave: Callable[[], None]) -> None:
         """Choose what :meth:`leave` does: the queue and the scheduler hand the request on with this."""
         self._leave = leave
@@ -47,8 +51,16 @@ class QueuedRequest:
         """Nobody waits for the answer any more."""
         if not self.answer.done():
             self.answer.cancel()
-            if self._leave is not None:
-                self._leave()
+            self._left()
+
+    def _answered(self, answer: asyncio.Future[Answer]) -> None:
+        if answer.cancelled():
+            self._left()
+
+    def _left(self) -> None:
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
 
 
 class RequestQueue:

@@ -39,26 +39,34 @@ class Scheduler:
         self.pool = pool
         self._versions: set[ServedVersion] = set()
         self._metrics = metrics
-        self._wake = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._soon: asyncio.Handle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        """When the queues are looked at next: in this round of the loop, or when a batch will be ready."""
         self._ended = asyncio.Event()
         """Set whenever a request may have left its queue or its worker."""
         self._batches: set[asyncio.Task[None]] = set()
-        pool.on_change = self._wake.set
 
     async def __aenter__(self) -> Self:
         """Begin to dispatch."""
-        self._loop = asyncio.create_task(self._dispatch_forever())
+        self.pool.on_change = self._wake
         return self
 
     async def __aexit__(self, *_: object) -> None:
         """Stop dispatching; batches that run are dropped, their callers have been answered or told."""
-        for task in (self._loop, *self._batches):
+        self.pool.on_change = lambda: None
+        for handle in (self._soon, self._later):
+            if handle is not None:
+                handle.cancel()
+        for task in self._batches:
             task.cancel()
-        await asyncio.gather(self._loop, *self._batches, return_exceptions=True)
+        await asyncio.gather(*self._batches, return_exceptions=True)
 
     def add(self, version: ServedVersion) -> None:
         """Run the queue of `version` from now on."""
         self._versions.add(version)
+        self._metrics.queue_depth.labels(*version.labels).set_function(lambda: len(version.queue))
+        self._metrics.running.labels(*version.labels).set_function(lambda: version.running)
 
     async def remove(self, version: ServedVersion) -> None:
         """Stop running the queue of `version` as soon as nothing is in it or runs any more."""
@@ -69,17 +77,16 @@ class Scheduler:
 
     def submit(self, version: ServedVersion, requests: Sequence[InferenceRequest]) -> list[QueuedRequest]:
         """Queue `requests`, all or none; raises :class:`ResourceExhaustedError` when the queue is full."""
-        now, loop = time.monotonic(), asyncio.get_running_loop()
+        now = time.monotonic()
         version.queue.check_room(len(requests), self.retry_after_s(version))
         queued = []
         for request in requests:
-            answer: asyncio.Future[Answer] = loop.create_future()
+            answer: asyncio.Future[Answer] = self._loop.create_future()
             each = QueuedRequest(request, version.bucket_of(request), now, answer, version.rows_of(request))
             version.queue.put(each)
-            answer.add_done_callback(lambda _: self._observe(version))
+            answer.add_done_callback(self._on_answer)
             queued.append(each)
-        self._observe(version)
-        self._wake.set()
+        self._wake()
         return queued
 
     def wait_s(self, version: ServedVersion) -> float:
@@ -95,16 +102,19 @@ class Scheduler:
         """Return when it is worth trying again: half of what waits now should be done by then, in whole seconds."""
         return min(max(math.ceil(self.wait_s(version) / 2), 1), _LONGEST_RETRY_AFTER_S)
 
-    async def _dispatch_forever(self) -> None:
-        while True:
-            next_ready = self._dispatch_ready()
-            pause = None if next_ready is None else max(next_ready - time.monotonic(), 0)
-            try:
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
-            self._wake.clear()
+    def _wake(self) -> None:
+        """Look at the queues when what arrives together has arrived."""
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._soon = None
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        next_ready = self._dispatch_ready()
+        if next_ready is not None:
+            self._later = self._loop.call_later(max(next_ready - time.monotonic(), 0), self._dispatch)
 
     def _dispatch_ready(self) -> float | None:
         """Give every ready batch that an idle worker can take to one; return when the next will be ready."""
@@ -150,7 +160,6 @@ class Scheduler:
 
     async def _run(self, version: ServedVersion, worker: WorkerProcess, batch: list[QueuedRequest]) -> None:
         version.running += len(batch)
-        self._observe(version)
         started = time.monotonic()
         try:
             ran = await worker.run(version.spec.key, [queued.request for queued in batch], self._threads(version))
@@ -172,7 +181,7 @@ class Scheduler:
             self._observe_batch(version, ran, batch)
         finally:
             version.running -= len(batch)
-            self._observe(version)
+            self._ended.set()
             self.pool.release(worker)
 
     def _threads(self, version: ServedVersion) -> int:
@@ -191,9 +200,7 @@ class Scheduler:
                 queued.alone = True
                 version.queue.put_back(queued)
 
-    def _observe(self, version: ServedVersion) -> None:
-        self._metrics.queue_depth.labels(*version.labels).set(len(version.queue))
-        self._metrics.running.labels(*version.labels).set(version.running)
+    def _on_answer(self, _: asyncio.Future[Answer]) -> None:
         self._ended.set()
 
     def _observe_batch(self, version: ServedVersion, ran: Ran, batch: Sequence[QueuedRequest]) -> None:

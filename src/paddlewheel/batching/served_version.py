@@ -25,6 +25,8 @@ class ServedVersion:
     pace: Pace = field(default_factory=Pace)
     running: int = 0
     """Requests that are in workers."""
+    _of: Signature | None = None
+    _has_rows: bool = False
 
     def __post_init__(self) -> None:
         self.queue = RequestQueue(
@@ -48,9 +50,16 @@ class ServedVersion:
         return self.spec.name, self.spec.version
 
     @property
+    def has_rows(self) -> bool:
+        """Whether the first dimension of its tensors counts rows (looked up once for a signature)."""
+        if self._of is not self.signature:
+            self._of, self._has_rows = self.signature, self.spec.has_rows(self.signature)
+        return self._has_rows
+
+    @property
     def is_batched(self) -> bool:
         """Whether rows of several requests go through it together; of tensors only where the network allows it."""
-        return self.spec.pipeline != "tensor" or self.spec.has_rows(self.signature)
+        return self.spec.pipeline != "tensor" or self.has_rows
 
     @property
     def max_batch_size(self) -> int:
@@ -74,7 +83,7 @@ class ServedVersion:
 
     def rows_of(self, request: InferenceRequest) -> int:
         """Return how many rows of a batch `request` takes: the first dimension of its tensors; one for a picture."""
-        return request.inputs[0].shape[0] if self.spec.has_rows(self.signature) else 1
+        return request.inputs[0].shape[0] if self.has_rows else 1
 
     def ready_at(self, head: QueuedRequest) -> float:
         """Return the instant from which a batch that starts with `head` may run; the past if it may now."""

@@ -73,6 +73,29 @@ def fork_server(engines: Iterable[str]) -> Iterator[None]:
             server._stop()  # noqa: SLF001
 
 
+class _Channel(asyncio.Protocol):
+    """The front's end of the channel: cuts what comes into frames, and notices the end."""
+
+    def __init__(self, on_report: Callable[[bytes], None]) -> None:
+        self._on_report = on_report
+        self._received = bytearray()
+        self.closed = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        size = frames.LENGTH.size
+        while len(self._received) >= size:
+            end = size + frames.LENGTH.unpack_from(self._received)[0]
+            if len(self._received) < end:
+                break
+            report = bytes(self._received[size:end])
+            del self._received[:end]
+            self._on_report(report)
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  # why does not matter
+        self.closed.set()
+
+
 class WorkerProcess:
     """A worker. It does one thing at a time: its owner awaits a call before it makes the next."""
 
@@ -86,7 +109,7 @@ class WorkerProcess:
         self.ended = asyncio.Event()
         self.end_reason: EndReason = "crash"
         self._report: asyncio.Future[frames.Report] | None = None
-        self._listener: asyncio.Task[None] | None = None
+        self._clearing_up: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Fork the process and open the channel to it.
@@ -103,7 +126,10 @@ class WorkerProcess:
         started.add_done_callback(lambda _: theirs.close())
         try:
             await asyncio.wrap_future(started)
-            self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+            loop = asyncio.get_running_loop()
+            self._transport, self._channel = await loop.create_unix_connection(
+                lambda: _Channel(self._on_report), sock=ours
+            )
         except BaseException as error:
             ours.close()
             self._requests.close()
@@ -111,7 +137,7 @@ class WorkerProcess:
             if isinstance(error, (OSError, EOFError)):
                 raise WorkerEndedError(f"The fork server did not start a worker: {error!r}.") from error
             raise
-        self._listener = asyncio.create_task(self._listen())
+        self._clearing_up = asyncio.create_task(self._clear_up())
 
     @property
     def pid(self) -> int:
@@ -162,48 +188,48 @@ class WorkerProcess:
     def kill(self, reason: EndReason) -> None:
         """End the process at once; a call that is under way raises :class:`WorkerEndedError`."""
         self.end_reason = reason
-        if self._listener is not None:
+        if self._clearing_up is not None:
             self._process.kill()
 
     async def stop(self) -> None:
         """Hang up, so that the process ends after what it does now, and wait until it has."""
         self.end_reason = "stop"
-        if self._listener is not None:
-            self._writer.close()
-            await asyncio.wait([self._listener])
+        if self._clearing_up is not None:
+            self._transport.close()
+            await asyncio.wait([self._clearing_up])
 
     async def _call(self, command: frames.Command, timeout_s: float) -> frames.Report:
         if self.ended.is_set():
             raise WorkerEndedError(f"Worker {self.pid} has ended.")
-        report: asyncio.Future[frames.Report] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        report: asyncio.Future[frames.Report] = loop.create_future()
         self._report = report
-        self._writer.write(frames.encode(command))
+        self._transport.write(frames.encode(command))
+        hang = loop.call_later(timeout_s, self.kill, "hang")
         try:
-            done, _ = await asyncio.wait([report], timeout=timeout_s)
-            if not done:
-                self.kill("hang")
             return await report
         except asyncio.CancelledError:
             # It would report to nobody, and its next owner would take that for the answer.
             self.kill("stop")
             raise
         finally:
+            hang.cancel()
             report.cancel()
 
-    async def _listen(self) -> None:
-        """Hand reports to the call that waits for one; when the process ends, clear up after it."""
+    def _on_report(self, data: bytes) -> None:
+        """Hand a report to the call that waits for it."""
         try:
-            while True:
-                (length,) = frames.LENGTH.unpack(await self._reader.readexactly(frames.LENGTH.size))
-                report = frames.decode_report(await self._reader.readexactly(length))
-                if self._report is not None and not self._report.done():
-                    self._report.set_result(report)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+            report = frames.decode_report(data)
         except msgspec.MsgspecError:
             _log.exception("a worker sent what is no report", pid=self.pid)
             self._process.kill()
-        self._writer.close()
+            return
+        if self._report is not None and not self._report.done():
+            self._report.set_result(report)
+
+    async def _clear_up(self) -> None:
+        """When the process has ended, give back what it had, and tell who waits for it."""
+        await self._channel.closed.wait()
         await asyncio.to_thread(self._process.join)
         self._requests.close()
         self._responses.close()
