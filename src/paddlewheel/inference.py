@@ -11,10 +11,11 @@ import math
 import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 import ml_dtypes
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -36,8 +37,7 @@ DATATYPES = (*DTYPES, BYTES)
 HIGHEST_PRIORITY = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True):
     """A named array in the wire form of the Open Inference Protocol.
 
     `data` is row-major and little-endian; for ``BYTES`` each element is a 4-byte length followed by that many bytes.
@@ -164,8 +164,7 @@ class Signature:
         return is_open and any(len(spec.shape) > 1 for spec in self.inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceRequest:
+class InferenceRequest(msgspec.Struct, frozen=True):
     """One call of one model.
 
     `deadline` is a :func:`time.monotonic` instant in seconds (the clock is the same in every process of a machine);
@@ -177,22 +176,21 @@ class InferenceRequest:
     id: str
     model: str
     inputs: tuple[Tensor, ...]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = {}
     version: str | None = None
     priority: int = HIGHEST_PRIORITY
     deadline: float | None = None
     sticky_key: str | None = None
     outputs: tuple[str, ...] = ()
-    classes: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What a pipeline returns for one request: tensors, values that are no tensors, and milliseconds by stage."""
 
     outputs: tuple[Tensor, ...]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    timing_ms: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = {}
+    timing_ms: Mapping[str, float] = {}
 
     def output(self, name: str) -> Tensor:
         """Return the output called `name`; raises KeyError."""
@@ -202,8 +200,7 @@ class Answer:
         raise KeyError(name)
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceResponse:
+class InferenceResponse(msgspec.Struct, frozen=True):
     """The answer to a request, and who gave it."""
 
     request_id: str

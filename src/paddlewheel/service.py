@@ -11,8 +11,11 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from typing import Self
+
+import msgspec
 
 from paddlewheel import catalog, pipelines
 from paddlewheel.batching import QueuedRequest, Scheduler, ServedVersion
@@ -35,18 +38,40 @@ _LATE_MARGIN = 1.25
 """By how much a request may take longer than expected and still be in time: half of them take longer than the mean."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Submission:
     """A request that was admitted to a version; one with more rows than a batch waits in several parts."""
 
     request: InferenceRequest
     version: ServedVersion
     parts: Sequence[QueuedRequest]
+    ending: PaddlewheelError | None = None
+    """Why it was given up before its answer, if it was."""
 
     @property
     def dispatched_at(self) -> float | None:
         """When the first of it went to a worker, on the monotonic clock; None while all of it waits."""
+        if len(self.parts) == 1:
+            return self.parts[0].dispatched_at
         return min((part.dispatched_at for part in self.parts if part.dispatched_at is not None), default=None)
+
+    def leave(self) -> None:
+        """Give it up: its caller has left."""
+        self._end(CancelledByCallerError("The caller closed the connection."))
+
+    def expire(self) -> None:
+        """Give it up: its time is over."""
+        state = "queued" if self.dispatched_at is None else "running"
+        self._end(DeadlineExceededError(f"The deadline passed while the request was {state}."))
+
+    def _end(self, error: PaddlewheelError) -> None:
+        self.ending = self.ending or error
+        self.take_back()
+
+    def take_back(self) -> None:
+        """Take out of queue and workers what is there of it still."""
+        for part in self.parts:
+            part.leave()
 
 
 class Service:
@@ -61,6 +86,7 @@ class Service:
         self.broken = asyncio.Event()
         self.models = ModelRepository(settings, metrics, self.broken)
         self._waiting: set[asyncio.Future[Answer]] = set()
+        self._outcomes = cache(metrics.requests.labels)
 
     async def __aenter__(self) -> Self:
         """Begin; no model is loaded yet."""
@@ -133,30 +159,20 @@ class Service:
 
     async def _answers(self, submission: Submission) -> list[Answer]:
         """Wait for the parts' answers until the deadline; however that ends, no part is left behind."""
-        deadline, expired = submission.request.deadline, False
+        deadline = submission.request.deadline
         assert deadline is not None, "submit gives each request a deadline"
-
-        def leave() -> None:
-            for part in submission.parts:
-                part.leave()
-
-        def expire() -> None:
-            nonlocal expired
-            expired = True
-            leave()
-
-        expiry = asyncio.get_running_loop().call_later(max(deadline - time.monotonic(), 0), expire)
+        left_s = max(deadline - time.monotonic(), 0)
+        expiry = asyncio.get_running_loop().call_later(left_s, submission.expire)
         try:
             # Cancelling this task cancels the future that it waits for, and so takes its request back.
             return [await part.answer for part in submission.parts]
         except asyncio.CancelledError:
-            if not expired:
+            if submission.ending is None:
                 raise
-            state = "queued" if submission.dispatched_at is None else "running"
-            raise DeadlineExceededError(f"The deadline passed while the request was {state}.") from None
+            raise submission.ending from None
         finally:
             expiry.cancel()
-            leave()
+            submission.take_back()
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new requests and wait until those that were taken are answered.
@@ -176,7 +192,7 @@ class Service:
         pipelines.check(version.spec, version.signature, request)
         if request.deadline is None:
             timeout_s = version.batching.default_timeout_microseconds / 1e6
-            request = replace(request, deadline=time.monotonic() + timeout_s)
+            request = msgspec.structs.replace(request, deadline=time.monotonic() + timeout_s)
         else:
             self._refuse_if_late(request.deadline, version, scheduler)
         parts = split(request, version.rows_of(request), version.max_batch_size)
@@ -212,7 +228,7 @@ class Service:
             raise
 
     def _count(self, labels: tuple[str, str], outcome: str) -> None:
-        self.metrics.requests.labels(*labels, outcome).inc()
+        self._outcomes(*labels, outcome).inc()
 
 
 def _shutting_down() -> UnavailableError:
@@ -229,7 +245,7 @@ def _classified(submission: Submission, answer: Answer) -> Answer:
         top_classes(tensor, wanted[tensor.name], version.spec.labels, rows=rows) if tensor.name in wanted else tensor
         for tensor in answer.outputs
     )
-    return replace(answer, outputs=outputs)
+    return msgspec.structs.replace(answer, outputs=outputs)
 
 
 def _response(submission: Submission, answer: Answer) -> InferenceResponse:

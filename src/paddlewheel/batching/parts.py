@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+import msgspec
 import numpy as np
 
 from paddlewheel.inference import Answer, InferenceRequest, Tensor
@@ -15,7 +15,9 @@ def split(request: InferenceRequest, rows: int, most: int) -> list[InferenceRequ
     if rows <= most:
         return [request]
     return [
-        replace(request, inputs=tuple(_rows(tensor, start, min(start + most, rows)) for tensor in request.inputs))
+        msgspec.structs.replace(
+            request, inputs=tuple(_rows(tensor, start, min(start + most, rows)) for tensor in request.inputs)
+        )
         for start in range(0, rows, most)
     ]
 

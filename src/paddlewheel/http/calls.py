@@ -1,14 +1,13 @@
-"""What routes that call a model share: the caller's deadline, and work that ends when the caller leaves."""
+"""What routes that call a model share: the caller's deadline and body, and work that ends when the caller leaves."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import zlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope
 
 from paddlewheel.caller import TIMEOUT, deadline_after
@@ -20,13 +19,15 @@ from paddlewheel.errors import (
     UnsupportedFormatError,
 )
 from paddlewheel.http.protocol import LEAVING
+from paddlewheel.inference import InferenceRequest, InferenceResponse
+from paddlewheel.service import Service
 
 Result = TypeVar("Result")
 _WINDOWS: Final = {"gzip": 31, "deflate": 15}
 """How zlib is told what to expect."""
 
 
-def deadline_of(headers: Headers, limits: Limits) -> float | None:
+def deadline_of(headers: Mapping[str, str], limits: Limits) -> float | None:
     """Return the deadline that the caller set with ``X-Request-Timeout`` (seconds), None without one."""
     text = headers.get(TIMEOUT)
     if text is None:
@@ -38,7 +39,7 @@ def deadline_of(headers: Headers, limits: Limits) -> float | None:
     return deadline_after(seconds, limits, f"X-Request-Timeout is {text!r:.40}")
 
 
-async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
+async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
     """Return the body of a request, unpacked if it came packed; raises :class:`PayloadTooLargeError` over `limit`."""
     chunks, more = [], True
     while more:
@@ -61,6 +62,17 @@ async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:
     if not unpacker.eof:
         raise InvalidArgumentError(f"The body's {encoding} data is cut off.")
     return unpacked
+
+
+async def infer(service: Service, request: InferenceRequest, scope: Scope) -> InferenceResponse:
+    """Answer `request`; give it up and raise :class:`CancelledByCallerError` if the connection ends first."""
+    submission = service.submit(request)
+    leaving: set[Callable[[], None]] = scope[LEAVING]
+    leaving.add(submission.leave)
+    try:
+        return await service.wait(submission)
+    finally:
+        leaving.discard(submission.leave)
 
 
 async def unless_caller_leaves(scope: Scope, work: Coroutine[Any, Any, Result]) -> Result:

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from paddlewheel.caller import STICKY_KEY, read_classes, read_options
 from paddlewheel.config import Limits
 from paddlewheel.errors import InvalidArgumentError, PaddlewheelError, PayloadTooLargeError
-from paddlewheel.http.calls import deadline_of, read_body, unless_caller_leaves
+from paddlewheel.http.calls import deadline_of, infer, read_body
 from paddlewheel.http.json_tensors import read_tensor, write_tensor
 from paddlewheel.http.problems import problem
 from paddlewheel.inference import Buffer, InferenceRequest, InferenceResponse, Tensor
@@ -55,11 +54,12 @@ class InferEndpoint:
             await problem(error, scope)(scope, receive, send)
 
     async def _infer(self, model: str, version: str | None, scope: Scope, receive: Receive, send: Send) -> None:
-        headers, limits = Headers(scope=scope), self._service.settings.limits
+        limits = self._service.settings.limits
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         with self._service.refusals(model):
             call = Call(await read_body(headers, receive, limits.max_message_bytes), headers, limits)
             request = call.request(scope["state"]["request_id"], model, version)
-        response = await unless_caller_leaves(scope, self._service.infer(request))
+        response = await infer(self._service, request, scope)
         header, buffers = call.answer(response)
         await _send(header, buffers, limits, send)
 
@@ -67,7 +67,7 @@ class InferEndpoint:
 class Call:
     """One call: what its body says, and how its answer is to be written."""
 
-    def __init__(self, body: bytes, headers: Headers, limits: Limits) -> None:
+    def __init__(self, body: bytes, headers: Mapping[str, str], limits: Limits) -> None:
         self._headers = headers
         self._limits = limits
         length = _header_length(headers, len(body))
@@ -174,9 +174,11 @@ async def _send(header: dict[str, Any], buffers: list[Buffer], limits: Limits, s
         await send({"type": "http.response.body", "body": buffer, "more_body": index < len(buffers)})
 
 
-def _header_length(headers: Headers, most: int) -> int:
+def _header_length(headers: Mapping[str, str], most: int) -> int:
     """Return how many bytes of the body are JSON: all, unless the header says otherwise."""
-    text = headers.get(HEADER_LENGTH, str(most))
+    text = headers.get(HEADER_LENGTH.lower())
+    if text is None:
+        return most
     if not text.isdecimal() or not text.isascii() or len(text) > len(str(most)) or int(text) > most:
         raise InvalidArgumentError(f"{HEADER_LENGTH} is {text!r:.40}; expected the length of the JSON, at most {most}.")
     return int(text)

@@ -59,8 +59,16 @@ def _array(name: str, datatype: str, data: list[Any]) -> npt.NDArray[Any]:
         raise InvalidArgumentError(
             f"Tensor '{name}' of datatype {datatype} has {_kind(given)} in its data; expected {_expected(dtype)}."
         )
+    return given if given.dtype == dtype else _cast(name, datatype, given)
+
+
+def _cast(name: str, datatype: str, given: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return `given` in another dtype; raises :class:`InvalidArgumentError` where a value does not fit."""
+    dtype = DTYPES[datatype]
     with np.errstate(over="ignore"):
         array = given.astype(dtype)
+    if dtype.kind == "f" and np.isfinite(array).all():
+        return array
     lost = np.isinf(array) & np.isfinite(given) if dtype.kind == "f" else array != given
     if lost.any():
         value = given[lost].flat[0]

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paddlewheel.errors import ErrorRecord
-from paddlewheel.http.calls import deadline_of, unless_caller_leaves
+from paddlewheel.http.calls import deadline_of, infer
 from paddlewheel.http.pictures import read_picture
 from paddlewheel.http.problems import recorded_problem
 from paddlewheel.http.schemas import PICTURE_BODY, PROBLEMS, OcrPage, PendingCall, SubmittedCall
@@ -42,7 +42,7 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
         with service.refusals(MODEL):
             picture, parameters = await read_picture(request, service.settings)
             call = _call(request.state.request_id, picture, parameters, deadline_of(request.headers, limits))
-        response = await unless_caller_leaves(request.scope, service.infer(call))
+        response = await infer(service, call, request.scope)
         return _json(page_body(response))
 
     @router.post(

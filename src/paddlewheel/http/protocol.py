@@ -13,6 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 LEAVING: Final = "paddlewheel.leaving"
 """Where the scope of a request has the callbacks that are called when its client hangs up before it is answered."""
+ARRIVED: Final = "paddlewheel.arrived"
+"""Where it has the function that tells whether a part of the body is there already."""
 _MOST_READ_AHEAD = 8
 
 
@@ -24,7 +26,8 @@ class WatchfulProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin a request; keep reading while only a few wait behind it."""
         super().on_headers_complete()
-        self.cycle.scope[LEAVING] = set()  # type: ignore[typeddict-unknown-key]  # scopes are open for extensions
+        scope: dict[str, object] = self.cycle.scope  # type: ignore[assignment]  # scopes are open for extensions
+        scope[LEAVING], scope[ARRIVED] = set(), self.cycle.message_event.is_set
         self._open = (*(cycle for cycle in self._open if not cycle.response_complete), self.cycle)
         if 0 < len(self.pipeline) <= _MOST_READ_AHEAD:
             self.flow.resume_reading()

@@ -65,6 +65,14 @@ class ServedModel:
         """
         if version:
             return self._named(version)
+        if self.weights:
+            return self._by_weight(sticky_key)
+        for highest_first in reversed(self.versions):
+            if self.serves(highest_first):
+                return self.versions[highest_first]
+        raise self._unavailable()
+
+    def _by_weight(self, sticky_key: str | None) -> ServedVersion:
         served = self.served
         if not served:
             raise self._unavailable()

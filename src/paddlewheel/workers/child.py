@@ -27,6 +27,7 @@ from paddlewheel.workers import frames
 from paddlewheel.workers.arena import Arena
 
 _PR_SET_PDEATHSIG = 1
+_MEASURE_AFTER_S = 0.1
 _M_MMAP_THRESHOLD = -3
 _LEAST_MAPPED_BYTES = 1 << 20
 _log = structlog.stdlib.get_logger("paddlewheel.worker")
@@ -67,6 +68,7 @@ class _Worker:
         self._requests = requests
         self._responses = responses
         self._pipelines: dict[str, Pipeline] = {}
+        self._resident_bytes, self._measured_at = 0, 0.0
 
     def obey(self, command: frames.Command) -> frames.Report:
         match command:
@@ -111,7 +113,14 @@ class _Worker:
             frames.frame_outcome(outcome, self._responses, item.outputs)
             for outcome, item in zip(outcomes, command.items, strict=True)
         )
-        return frames.Done(framed, run_s, _resident_bytes())
+        return frames.Done(framed, run_s, self._memory())
+
+    def _memory(self) -> int:
+        """Return the resident bytes as they were a short while ago: looking costs as much as a small batch."""
+        now = time.monotonic()
+        if now - self._measured_at > _MEASURE_AFTER_S:
+            self._resident_bytes, self._measured_at = _resident_bytes(), now
+        return self._resident_bytes
 
 
 def run_each_at_worst(pipeline: Pipeline, items: Sequence[Item], threads: int) -> list[Outcome]:
