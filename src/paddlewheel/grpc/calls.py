@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import grpc
@@ -95,7 +96,9 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no t
 
     def __init__(self, methods: list[Rpc], limits: Limits, metrics: Metrics) -> None:
         self._limits = limits
-        self._metrics = metrics
+        self._started = cache(metrics.grpc_started.labels)
+        self._handled = cache(metrics.grpc_handled.labels)
+        self._seconds = cache(metrics.grpc_seconds.labels)
         self._handlers = {rpc.path: self._handler(rpc) for rpc in methods}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
@@ -174,13 +177,14 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no t
     async def _observed(self, labels: tuple[str, str, str], context: Context) -> AsyncIterator[Call]:
         """Give a call to its servicer; count it, and end it with a status however the servicer ends."""
         began = time.monotonic()
-        self._metrics.grpc_started.labels(*labels).inc()
+        self._started(*labels).inc()
         call = _call(context, self._limits)
         context.set_trailing_metadata(_trailers(call))
         code = grpc.StatusCode.OK
+        # Each call has a task and so a context of its own: nothing to unbind.
+        structlog.contextvars.bind_contextvars(request_id=call.id)
         try:
-            with structlog.contextvars.bound_contextvars(request_id=call.id):
-                yield call
+            yield call
         except grpc.aio.AbortError:
             code = context.code()
             raise
@@ -198,8 +202,8 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no t
             detail = f"The server failed; its log has the reason under request id {call.id}."
             await _abort(context, call, InternalError(detail))
         finally:
-            self._metrics.grpc_handled.labels(*labels, code.name).inc()
-            self._metrics.grpc_seconds.labels(*labels).observe(time.monotonic() - began)
+            self._handled(*labels, code.name).inc()
+            self._seconds(*labels).observe(time.monotonic() - began)
 
 
 def _call(context: Context, limits: Limits) -> Call:

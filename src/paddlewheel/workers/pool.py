@@ -71,6 +71,7 @@ class ProcessPool:
         self._settled = asyncio.Event()
         # One at a time: each has two processes for a while.
         self._replacing = asyncio.Lock()
+        self._show(metrics)
 
     async def __aenter__(self) -> Self:
         """Begin to bring the workers up; returns before they are ready."""
@@ -151,7 +152,6 @@ class ProcessPool:
         for worker, place in self._places.items():
             if place.takes(key):
                 place.idle.clear()
-                self._observe()
                 return worker
         raise LookupError(key)
 
@@ -162,7 +162,6 @@ class ProcessPool:
             if worker.rss_bytes > self._settings.memory_limit_mb << 20:
                 place.replace("memory")
             place.idle.set()
-            self._observe()
         self.on_change()
 
     async def _keep_place(self) -> None:
@@ -205,7 +204,6 @@ class ProcessPool:
             place.idle.set()
             if self.workers >= self.size:
                 self._settled.set()
-            self._observe()
             self.on_change()
             return place
 
@@ -247,11 +245,12 @@ class ProcessPool:
         if place is not None:
             place.idle.set()
             place.due.set()
-            self._observe()
 
-    def _observe(self) -> None:
-        gauge = self._metrics.workers
-        gauge.labels(self.name, "busy").set(self.busy)
-        gauge.labels(self.name, "idle").set(self.workers - self.busy)
-        gauge.labels(self.name, "starting").set(max(self.size - self.workers, 0))
-        self._metrics.worker_rss_bytes.labels(self.name).set(sum(worker.rss_bytes for worker in self._places))
+    def _show(self, metrics: Metrics) -> None:
+        """Let `metrics` look at this pool whenever they are asked for."""
+        gauge = metrics.workers
+        gauge.labels(self.name, "busy").set_function(lambda: self.busy)
+        gauge.labels(self.name, "idle").set_function(lambda: self.workers - self.busy)
+        gauge.labels(self.name, "starting").set_function(lambda: max(self.size - self.workers, 0))
+        resident = metrics.worker_rss_bytes.labels(self.name)
+        resident.set_function(lambda: sum(worker.rss_bytes for worker in self._places))
