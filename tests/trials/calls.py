@@ -112,6 +112,15 @@ def infer_on(channel: grpc.aio.Channel) -> grpc.aio.UnaryUnaryMultiCallable:
     )
 
 
+def stream_on(channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall:
+    """Begin a call of ModelStreamInfer."""
+    return channel.stream_stream(
+        "/inference.GRPCInferenceService/ModelStreamInfer",
+        request_serializer=pb.ModelInferRequest.SerializeToString,
+        response_deserializer=pb.ModelStreamInferResponse.FromString,
+    )()
+
+
 def message(model: str, *rows: Sequence[float]) -> pb.ModelInferRequest:
     """Return a request to an echo model as it goes over gRPC."""
     tensor = pb.ModelInferRequest.InferInputTensor(name="input", datatype="FP32")

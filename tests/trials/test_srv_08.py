@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
+import grpc
 import pytest
 
 from conftest import RunningServer, StartServer
@@ -14,7 +15,7 @@ from paddlewheel.inference import InferenceRequest, Tensor, deadline_in
 from paddlewheel.jobs import JobRunner, MemoryJobStore
 from paddlewheel.service import Service
 from paddlewheel.telemetry.metrics import Metrics
-from trials.calls import Caller, Reply, calling, over_each_protocol, rows_of
+from trials.calls import Caller, Reply, calling, message, over_each_protocol, rows_of, stream_on
 from waiting import eventually
 
 SLOW_S = 5.0
@@ -64,6 +65,29 @@ async def test_three_wait_three_are_refused_at_once(server: RunningServer, over:
         assert max(took for took, _ in refused) < 0.3
         assert all((response.retry_after_s or 0) >= 1 for _, response in refused)
         assert all(TIMEOUT_S - 0.1 < took < TIMEOUT_S + 0.1 for took, _ in late), [took for took, _ in late]
+        assert rows_of(await running) == [[0]]
+
+
+async def test_streams_get_the_same_answers(server: RunningServer) -> None:
+    """Six more over one gRPC stream while one runs: three are refused at once and three in time, none is silent."""
+    async with calling(server) as caller, grpc.aio.insecure_channel(server.grpc) as channel:
+        running = asyncio.create_task(caller.send("slow", 0, timeout_s=30))
+
+        async def look() -> float:
+            return await asyncio.to_thread(server.metric, 'paddlewheel_running_requests{model="slow"}')
+
+        await eventually(look, lambda seen: seen == 1, 10, "the first runs")
+        stream = stream_on(channel)
+        began = time.monotonic()
+        for value in range(1, 7):
+            await stream.write(message("slow", [value]))
+        await stream.done_writing()
+        errors = [(time.monotonic() - began, answer.error_message) async for answer in stream]
+        assert [("is full" in error, "passed while" in error) for _, error in errors] == [(True, False)] * 3 + [
+            (False, True)
+        ] * 3
+        assert errors[2][0] < 0.3
+        assert all(TIMEOUT_S - 0.1 < took < TIMEOUT_S + 0.1 for took, _ in errors[3:]), errors
         assert rows_of(await running) == [[0]]
 
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from conftest import RunningServer, StartServer
-from trials.calls import Caller, calling, connected, http_post, rows_of
+from trials.calls import Caller, calling, connected, http_post, over_each_protocol, rows_of
 from waiting import eventually, wait_for
 
 RUN_S, LOAD_S = 0.5, 0.7
@@ -61,11 +61,12 @@ async def _running(server: RunningServer, count: int) -> None:
     await eventually(look, lambda seen: seen == count, 10, f"{count} requests run")
 
 
-async def test_one_of_two_workers_is_killed(server: RunningServer) -> None:
+@over_each_protocol
+async def test_one_of_two_workers_is_killed(server: RunningServer, over: str) -> None:
     """With six in flight and six more at once, all twelve are answered; the server stays ready, the worker is back."""
     restarts = 'paddlewheel_worker_restarts_total{pool="default",reason="crash"}'
     before = server.metric(restarts)
-    async with calling(server) as caller, _health(caller) as health:
+    async with calling(server, over) as caller, _health(caller) as health:
         first = [asyncio.create_task(caller.send("slow", value)) for value in range(6)]
         await _running(server, 2)
         victim = server.workers()[0]

@@ -12,8 +12,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import grpc
 import httpx2
 import pytest
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2_grpc import HealthStub
 from PIL import Image
 
 from conftest import RunningServer, StartServer
@@ -23,6 +26,8 @@ from waiting import eventually
 LOAD_S = 2.0
 ECHO = 'pipeline = "tensor"\nengine = "echo"\n'
 LIVE, READY, MODEL_READY = "/livez", "/readyz", "/v2/models/{}/ready"
+GRPC = "grpc health of "
+"""In place of a path: a check of gRPC's health service, of the server or of what follows."""
 USUAL_S, LONGEST_S = 0.05, 0.2
 
 
@@ -52,19 +57,25 @@ async def polling(server: RunningServer, *others: str) -> AsyncIterator[Polls]:
     """Poll /livez, and `others` one after the other, every 50 ms."""
     polls = Polls()
 
-    async def watch(http: httpx2.AsyncClient) -> None:
+    async def status_of(path: str, http: httpx2.AsyncClient, health: HealthStub) -> int:
+        if not path.startswith(GRPC):
+            return (await http.get(path)).status_code
+        check = await health.Check(health_pb2.HealthCheckRequest(service=path.removeprefix(GRPC)))
+        return 200 if check.status == health_pb2.HealthCheckResponse.SERVING else 503
+
+    async def watch(http: httpx2.AsyncClient, health: HealthStub) -> None:
         while True:
             for path in (LIVE, *others):
                 began = time.monotonic()
-                response = await http.get(path)
+                status = await status_of(path, http, health)
                 if path == LIVE:
                     polls.took_s.append(time.monotonic() - began)
-                polls.statuses.setdefault(path, []).append(response.status_code)
+                polls.statuses.setdefault(path, []).append(status)
             await asyncio.sleep(0.05)
 
-    async with calling(server) as caller:
+    async with calling(server) as caller, grpc.aio.insecure_channel(server.grpc) as channel:
         await caller.http.get(LIVE)
-        watcher = asyncio.create_task(watch(caller.http))
+        watcher = asyncio.create_task(watch(caller.http, HealthStub(channel)))
         try:
             yield polls
         finally:
@@ -86,15 +97,16 @@ async def test_from_the_start_of_a_slow_load(start_server: StartServer) -> None:
     """Alive at once; neither server nor model is ready, and none is called, before it is loaded; then all are."""
     server = start_server(f"[models.slow]\n{ECHO}engine_options = {{ load_delay_s = {LOAD_S} }}\n", ready=False)
     model_ready = MODEL_READY.format("slow")
-    async with calling(server) as caller, polling(server, READY, model_ready) as polls:
-        refused = await caller.send("slow", 1)
-        assert (refused.status_code, refused.retry_after_s) == (503, 1)
-        assert "not loaded yet" in refused.detail
+    all_ready = (READY, model_ready, GRPC, GRPC + "slow")
+    async with calling(server) as caller, calling(server, "grpc") as over_grpc, polling(server, *all_ready) as polls:
+        for refused in (await caller.send("slow", 1), await over_grpc.send("slow", 1)):
+            assert (refused.status_code, refused.retry_after_s) == (503, 1)
+            assert "not loaded yet" in refused.detail
         assert await _settled(caller, "slow") == {"state": "ready"}
         assert rows_of(await caller.send("slow", 1)) == [[1]]
-        await eventually(polls.now, lambda seen: seen.latest(READY, model_ready) == [200, 200], 5, "ready is seen")
+        await eventually(polls.now, lambda seen: seen.latest(*all_ready) == [200] * 4, 5, "ready is seen")
     assert polls.changes(LIVE) == [200]
-    assert polls.changes(READY) == polls.changes(model_ready) == [503, 200]
+    assert [polls.changes(each) for each in all_ready] == [[503, 200]] * 4
     _assert_prompt(polls)
 
 
@@ -121,10 +133,10 @@ async def test_a_broken_model_keeps_the_server_from_being_ready(start_server: St
 async def test_no_models_is_not_ready(start_server: StartServer) -> None:
     """A server without models is alive, and not ready."""
     server = start_server("models = {}", ready=False)
-    async with polling(server, READY, "/v2/health/ready", "/v2/health/live") as polls:
+    async with polling(server, READY, GRPC, "/v2/health/ready", "/v2/health/live") as polls:
         await eventually(polls.now, lambda seen: len(seen.took_s) > 20, 30, "twenty polls")
     assert polls.changes(LIVE) == polls.changes("/v2/health/live") == [200]
-    assert polls.changes(READY) == polls.changes("/v2/health/ready") == [503]
+    assert polls.changes(READY) == polls.changes("/v2/health/ready") == polls.changes(GRPC) == [503]
 
 
 async def test_draining_is_not_ready(start_server: StartServer) -> None:
