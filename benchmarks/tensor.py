@@ -49,7 +49,7 @@ def run(rounds: int, seconds: float) -> dict[str, Any]:
 
 
 def measure(name: str, address: str, floats: int, clients: int, seconds: float) -> dict[str, float]:
-    """Return the rate and the median time of one closed loop."""
+    """Return the rate and the median time of one closed loop; a rate of 0 if a call failed."""
     protocol = "predict" if name == PLAIN else name
     command = [
         sys.executable,
@@ -61,7 +61,10 @@ def measure(name: str, address: str, floats: int, clients: int, seconds: float) 
         str(clients),
         str(seconds),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{name}, {floats} floats, {clients} clients: {done.stderr[-500:]}", file=sys.stderr)
+        return {"rate": 0.0, "p50_ms": 0.0}
     result: dict[str, float] = json.loads(done.stdout)
     return result
 
@@ -87,6 +90,12 @@ def report(results: dict[str, Any]) -> str:
     for size in SIZES:
         for clients in CLIENTS:
             found = [results.get(f"{size}, {clients} clients, {name}") for name in names]
-            row = [f"{each['rate']:,.0f} ({each['p50_ms']:.2f})" if each else "" for each in found]
+            row = [_cell(each) for each in found]
             lines.append(f"| {size}, {clients} | " + " | ".join(row) + " |")
     return "\n".join(lines)
+
+
+def _cell(found: dict[str, float] | None) -> str:
+    if found is None:
+        return ""
+    return f"{found['rate']:,.{1 if found['rate'] < 10 else 0}f} ({found['p50_ms']:,.1f})" if found["rate"] else "fails"

@@ -15,7 +15,10 @@ from grpc_status import rpc_status
 
 from conftest import RunningServer
 from grpc_stubs import MESSAGE_LIMIT
+from paddlewheel.config import Limits
+from paddlewheel.grpc.calls import Handlers, Rpc
 from paddlewheel.grpc.protos import open_inference_pb2 as pb
+from paddlewheel.telemetry.metrics import Metrics
 from waiting import eventually
 
 SERVICE = "/inference.GRPCInferenceService/"
@@ -152,6 +155,36 @@ def test_request_ids(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as refusal:
         infer(channel)(request_of("none", np.zeros((1, 1), np.float32)), metadata=(("x-request-id", "mine-2"),))
     assert dict(refusal.value.trailing_metadata())["x-request-id"] == "mine-2"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (asyncio.CancelledError(), grpc.StatusCode.UNAVAILABLE, "gave the call up"),
+        (ValueError("secret"), grpc.StatusCode.INTERNAL, "under request id mine"),
+    ],
+)
+async def test_whatever_goes_wrong_inside_is_a_status(error: BaseException, code: grpc.StatusCode, text: str) -> None:
+    """A cancellation of our own, of which gRPC tells the caller nothing, and a fault, of whose inside we tell nothing."""
+
+    async def fails(_request: object, _call: object) -> pb.ServerLiveResponse:
+        raise error
+
+    descriptor = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods_by_name["ServerLive"]
+    method = Rpc(descriptor, fails, pb.ServerLiveRequest.FromString)
+    inner = grpc.aio.server()
+    inner.add_generic_rpc_handlers((Handlers([method], Limits(), Metrics()),))
+    port = inner.add_insecure_port("127.0.0.1:0")
+    await inner.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary(SERVICE + "ServerLive")
+            with pytest.raises(grpc.aio.AioRpcError, match=text) as failure:
+                await call(b"", metadata=(("x-request-id", "mine"),), timeout=5)
+        assert failure.value.code() == code
+        assert "secret" not in str(failure.value)
+    finally:
+        await inner.stop(None)
 
 
 def test_a_worker_that_ends(channel: grpc.Channel) -> None:

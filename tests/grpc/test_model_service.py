@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from conftest import RunningServer, StartServer
-from grpc_stubs import FOUR_FIELDS, UNPACKED, messages, predict_stub
+from grpc_stubs import FOUR_FIELDS, UNPACKED, UPLOAD_LIMIT, messages, predict_stub
 from paddlewheel.grpc.model_service import read_predict_request
 from paddlewheel.grpc.protos import model_service_pb2 as pb
 from paddlewheel.grpc.protos import model_service_wire_pb2 as wire
+from waiting import eventually
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -148,6 +149,31 @@ def test_an_upload_over_the_limit_is_refused_by_its_header(channel: grpc.Channel
     with pytest.raises(grpc.RpcError, match=r"12000004 bytes; at most 12000000 .*limits.max_upload_bytes") as refusal:
         upload(channel, chunks())
     assert refusal.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_uploads_share_the_room_that_there_is(server: RunningServer) -> None:
+    """While one stream has announced most of the limit, another is told to come again; then there is room."""
+    array = np.zeros(UPLOAD_LIMIT // 4 - 100, np.float32)
+    chunks = list(in_chunks(array, "floats", 2_000_000))
+    async with grpc.aio.insecure_channel(server.grpc, options=[("grpc.max_receive_message_length", -1)]) as channel:
+        method = channel.stream_unary(
+            "/paddle_inference.ModelService/PredictStream",
+            request_serializer=pb.PredictChunk.SerializeToString,
+            response_deserializer=wire.PredictResponse.FromString,
+        )
+        first = method()
+        for chunk in chunks[:3]:
+            await first.write(chunk)
+
+        async def ending() -> tuple[grpc.StatusCode, str]:
+            call = method(iter(in_chunks(array[:2000], "floats", 2_000_000)))
+            return await call.code(), await call.details()
+
+        refused = grpc.StatusCode.RESOURCE_EXHAUSTED
+        _, text = await eventually(ending, lambda end: end[0] is refused, 10, "the first stream has its room")
+        assert "Other streams bring" in text
+        first.cancel()
+        await eventually(ending, lambda end: end[0] is grpc.StatusCode.OK, 10, "there is room again")
 
 
 @pytest.mark.slow

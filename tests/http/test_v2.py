@@ -123,7 +123,12 @@ def test_the_server_and_its_models(server: RunningServer) -> None:
     assert (config["name"], config["max_batch_size"], config["backend"]) == ("adder", 8, "openvino")
     assert config["input"] == [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}]
     for path, status in (("adder", 200), ("adder/versions/2", 200), ("adder/versions/3", 503), ("broken", 503)):
-        assert server.client.get(f"/v2/models/{path}/ready").status_code == status
+        response = server.client.get(f"/v2/models/{path}/ready")
+        assert response.status_code == status
+        assert response.json() == {"name": path.split("/")[0], "ready": status == 200}
+    # What KServe's client reads; Triton's looks at the status alone.
+    assert server.client.get("/v2/health/live").json() == {"live": True}
+    assert server.client.get("/v2/health/ready").json() == {"ready": True}
     assert server.client.get("/v2/models/none").status_code == 404
     assert server.client.get("/v2/models/adder/versions/9").status_code == 404
 

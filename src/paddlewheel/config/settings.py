@@ -49,7 +49,7 @@ class Limits(_Section):
     max_message_bytes: Annotated[int, Field(ge=1, le=(1 << 31) - 1)] = 100_000_000
     """Largest message with tensors (under `/v2` and over gRPC), request or response."""
     max_upload_bytes: PositiveInt = 1_000_000_000
-    """Largest tensor that comes in chunks (gRPC `PredictStream`)."""
+    """Largest tensor that comes in chunks (gRPC `PredictStream`), and most that are on their way together."""
     max_pixels: PositiveInt = 50_000_000
     """Largest picture, as width x height; rules every decoder."""
     receive_timeout_s: PositiveFloat = 30.0

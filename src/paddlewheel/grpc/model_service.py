@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from paddlewheel.errors import InvalidArgumentError
+from paddlewheel.errors import InvalidArgumentError, ResourceExhaustedError
 from paddlewheel.grpc.calls import Call, Rpc, rpcs
 from paddlewheel.grpc.protos import model_service_pb2 as pb
 from paddlewheel.grpc.protos import model_service_wire_pb2 as wire
@@ -24,6 +25,7 @@ from paddlewheel.service import Service
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["ModelService"]
 _FLOAT_BYTES: Final = 4
+_UPLOAD_RETRY_AFTER_S: Final = 1.0
 
 
 def read_predict_request(data: bytes) -> wire.PredictRequest:
@@ -44,6 +46,8 @@ class ModelService:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._limits = service.settings.limits
+        self._uploading = 0
+        """Bytes that were announced by streams that are not over."""
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods of the service."""
@@ -67,17 +71,33 @@ class ModelService:
             model = header.model_name or self._only_model()
             # What cannot be served is refused before it is sent.
             self._input_of(model, header.version or None)
-            data = await self._received(chunks, _size_of(header.shape))
+            with self._room_for(_size_of(header.shape)) as expected:
+                data = await self._received(chunks, expected)
             request = self._request(model, header.version, header.shape, data, call)
         return await self._answer(request)
 
+    @contextmanager
+    def _room_for(self, size: int) -> Iterator[int]:
+        """Give `size` if a tensor of so many bytes may come now, which then takes that room for as long as it comes."""
+        limit = self._limits.max_upload_bytes
+        if size > limit:
+            raise MessageTooLargeError(
+                f"The header announces {size} bytes; at most {limit} are taken (setting limits.max_upload_bytes)."
+            )
+        if self._uploading + size > limit:
+            raise ResourceExhaustedError(
+                f"Other streams bring {self._uploading} bytes now; with {size} more it would be more than {limit} "
+                "(setting limits.max_upload_bytes).",
+                retry_after_s=_UPLOAD_RETRY_AFTER_S,
+            )
+        self._uploading += size
+        try:
+            yield size
+        finally:
+            self._uploading -= size
+
     async def _received(self, chunks: AsyncIterator[pb.PredictChunk], expected: int) -> bytearray:
         """Return the tensor's bytes, `expected` as many; memory is taken for those that came only."""
-        limit = self._limits.max_upload_bytes
-        if expected > limit:
-            raise MessageTooLargeError(
-                f"The header announces {expected} bytes; at most {limit} are taken (setting limits.max_upload_bytes)."
-            )
         data, digest = bytearray(), hashlib.sha256()
         async for chunk in self._in_time(chunks):
             part = chunk.WhichOneof("part")

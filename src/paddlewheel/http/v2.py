@@ -32,11 +32,11 @@ def _add_server(router: APIRouter, service: Service) -> None:
 
     @router.get("/health/live", summary="Whether the process lives")
     async def live() -> Response:
-        return Response(status_code=200)
+        return _json({"live": True})
 
     @router.get("/health/ready", summary="Whether every model that should be served can be called")
     async def ready() -> Response:
-        return Response(status_code=200 if service.ready else 503)
+        return _json({"ready": service.ready}, 200 if service.ready else 503)
 
 
 def _add_models(router: APIRouter, service: Service) -> None:
@@ -53,7 +53,8 @@ def _add_models(router: APIRouter, service: Service) -> None:
     @router.get("/models/{model}/ready", summary="Whether a model can be called")
     @router.get("/models/{model}/versions/{version}/ready", summary="Whether a version can be called")
     async def model_ready(model: str, version: str | None = None) -> Response:
-        return Response(status_code=200 if service.model_ready(model, version) else 503)
+        is_ready = service.model_ready(model, version)
+        return _json({"name": model, "ready": is_ready}, 200 if is_ready else 503)
 
     @router.get("/models/{model}", summary="What a model takes and returns")
     @router.get("/models/{model}/versions/{version}", summary="What a version takes and returns")
@@ -103,5 +104,5 @@ def _object(body: bytes) -> dict[str, Any]:
     return given
 
 
-def _json(body: Any) -> Response:
-    return Response(orjson.dumps(body), media_type="application/json")
+def _json(body: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(body), status, media_type="application/json")
