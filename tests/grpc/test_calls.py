@@ -165,7 +165,7 @@ def test_request_ids(channel: grpc.Channel) -> None:
     ],
 )
 async def test_whatever_goes_wrong_inside_is_a_status(error: BaseException, code: grpc.StatusCode, text: str) -> None:
-    """A cancellation of our own, of which gRPC tells the caller nothing, and a fault, of whose inside we tell nothing."""
+    """A cancellation of our own, of which gRPC tells callers nothing, and a fault, of whose inside we tell nothing."""
 
     async def fails(_request: object, _call: object) -> pb.ServerLiveResponse:
         raise error
