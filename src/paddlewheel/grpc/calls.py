@@ -112,35 +112,33 @@ class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc ships no t
                 return grpc.stream_stream_rpc_method_handler(self._streaming(rpc))
             return grpc.unary_stream_rpc_method_handler(self._streaming(rpc))
         if descriptor.client_streaming:
-            return grpc.stream_unary_rpc_method_handler(self._collecting(rpc))
+            return grpc.stream_unary_rpc_method_handler(self._unary(rpc))
         return grpc.unary_unary_rpc_method_handler(self._unary(rpc))
 
     def _unary(self, rpc: Rpc) -> Any:
-        async def handle(data: bytes, context: Context) -> bytes:
-            async with self._observed(rpc.labels, context) as call:
-                return self._written(await rpc.serve(self._read(rpc, data), call))
-            raise AssertionError("an observed call returns or raises")
+        labels, read = rpc.labels, self._reader(rpc)
 
-        return handle
-
-    def _collecting(self, rpc: Rpc) -> Any:
-        async def handle(messages: AsyncIterator[bytes], context: Context) -> bytes:
-            async with self._observed(rpc.labels, context) as call:
-                return self._written(await rpc.serve(self._each_read(rpc, messages), call))
+        async def handle(given: Any, context: Context) -> bytes:
+            async with self._observed(labels, context) as call:
+                return self._written(await rpc.serve(read(rpc, given), call))
             raise AssertionError("an observed call returns or raises")
 
         return handle
 
     def _streaming(self, rpc: Rpc) -> Any:
+        labels, read = rpc.labels, self._reader(rpc)
+
         async def handle(given: Any, context: Context) -> None:
             async def send(message: Message) -> None:
                 await context.write(self._written(message))
 
-            async with self._observed(rpc.labels, context) as call:
-                read = self._each_read(rpc, given) if rpc.descriptor.client_streaming else self._read(rpc, given)
-                await rpc.serve(read, call, send)
+            async with self._observed(labels, context) as call:
+                await rpc.serve(read(rpc, given), call, send)
 
         return handle
+
+    def _reader(self, rpc: Rpc) -> Callable[[Rpc, Any], Any]:
+        return self._each_read if rpc.descriptor.client_streaming else self._read
 
     def _unknown(self, path: str) -> grpc.RpcMethodHandler:
         async def handle(_: Any, context: Context) -> None:
