@@ -80,13 +80,13 @@ def _answers(client: httpx2.Client, url: str) -> bool:
 
 @contextmanager
 def ours(*settings: str) -> Iterator[Server]:
-    """Run `paddlewheel serve` with ``--set`` settings."""
+    """Run `paddlewheel serve` with ``--set`` settings, and a job store of its own."""
     port = free_port()
-    flags = [flag for setting in settings for flag in ("--set", setting)]
-    with running(
-        [sys.executable, "-m", "paddlewheel", "serve", "--port", str(port), "--grpc-port", "0", *flags], port, "/readyz"
-    ) as server:
-        yield server
+    with tempfile.TemporaryDirectory() as folder:
+        flags = [flag for setting in (f"jobs.file={folder}/jobs.sqlite", *settings) for flag in ("--set", setting)]
+        command = [sys.executable, "-m", "paddlewheel", "serve", "--port", str(port), "--grpc-port", "0", *flags]
+        with running(command, port, "/readyz") as server:
+            yield server
 
 
 @contextmanager

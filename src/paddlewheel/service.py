@@ -123,6 +123,13 @@ class Service:
         """
         return await self.wait(self.submit(request))
 
+    def check(self, request: InferenceRequest) -> None:
+        """Raise what :meth:`submit` would, but for what only a queue can tell."""
+        if self._refusing:
+            raise _shutting_down()
+        _, version = self.models.find(request.model, request.version, request.sticky_key)
+        pipelines.check(version.spec, version.signature, request)
+
     def submit(self, request: InferenceRequest) -> Submission:
         """Admit `request` and queue it; the caller must hand it to :meth:`wait`."""
         with self.refusals(request.model):

@@ -1,25 +1,66 @@
-"""Job ids, the store in memory, and the runner over a real service."""
+"""Job ids, what is kept of requests and answers, and the runner over a real service."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paddlewheel.config import JobSettings, Settings
-from paddlewheel.errors import ExpiredError, InternalError, NotFoundError, ResourceExhaustedError
-from paddlewheel.inference import InferenceRequest, Tensor, deadline_in
-from paddlewheel.jobs import Job, JobRunner, MemoryJobStore
+from paddlewheel.errors import ExpiredError, InvalidArgumentError, NotFoundError, UnavailableError
+from paddlewheel.inference import DTYPES, Answer, InferenceRequest, InferenceResponse, Tensor, deadline_in
+from paddlewheel.jobs import Job, JobRunner, JobStore, MemoryJobStore
 from paddlewheel.jobs.job import new_job_id
+from paddlewheel.jobs.payload import decode_request, decode_response, encode_request, encode_response
 from paddlewheel.service import Service
 from paddlewheel.telemetry.metrics import Metrics
+from waiting import eventually
 
-SETTINGS = {
-    "pool": {"default": {"workers": 1, "nice": 0}},
-    "models": {"echo": {"pipeline": "tensor", "engine": "echo", "engine_options": {"fail_on": 13}}},
+RAISES, ENDS = 13.0, 14.0
+MODEL = {
+    "pipeline": "tensor",
+    "engine": "echo",
+    "batching": {"max_batch_size": 1},
+    "engine_options": {"fail_on": RAISES, "exit_on": ENDS, "delay_from_input": True},
 }
+SETTINGS = {"pool": {"default": {"workers": 1, "nice": 0}}, "models": {"echo": MODEL}}
+TENSORS = st.sampled_from(["FP32", "INT64", "BOOL"]).flatmap(
+    lambda datatype: st.builds(
+        lambda name, values: Tensor.from_numpy(name, np.array(values).astype(DTYPES[datatype])),
+        st.text(max_size=5),
+        st.lists(st.integers(0, 1), max_size=5),
+    )
+)
+PARAMETERS = st.dictionaries(st.text(max_size=5), st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5))
+
+
+@asynccontextmanager
+async def running(store: JobStore | None = None, **settings: Any) -> AsyncIterator[JobRunner]:
+    """Run jobs over a service with one echo."""
+    async with Service(Settings.model_validate(SETTINGS), Metrics()) as service:
+        await service.load()
+        kept = store or MemoryJobStore(max_jobs=100, max_bytes=10**6)
+        async with JobRunner(service, kept, JobSettings(**settings)) as runner:
+            yield runner
+
+
+def request(value: float, timeout_s: float = 30) -> InferenceRequest:
+    """Return a call of the echo."""
+    tensor = Tensor.from_numpy("input", np.array([[value]], np.float32))
+    return InferenceRequest(new_job_id(time.time()), "echo", (tensor,), deadline=deadline_in(timeout_s))
+
+
+async def over(runner: JobRunner, job: Job, timeout_s: float = 20) -> Job:
+    """Return a job once it is over."""
+    return await eventually(lambda: runner.get(job.id), lambda seen: seen.finished, timeout_s, "the job is over")
 
 
 def test_ids_are_uuids_of_version_7_in_order_of_time() -> None:
@@ -30,62 +71,123 @@ def test_ids_are_uuids_of_version_7_in_order_of_time() -> None:
     assert len({new_job_id(1_700_000_000) for _ in range(100)}) == 100
 
 
-async def test_the_store_is_bounded_by_what_can_still_be_fetched() -> None:
-    """A full store refuses; a job past its time to live makes room."""
-    store = MemoryJobStore(max_jobs=2)
-    first, second, third = (Job(str(number), "m", created_at=0) for number in range(3))
-    await store.add(first, now=0)
-    await store.add(second, now=0)
-    with pytest.raises(ResourceExhaustedError, match=r"jobs\.max_jobs"):
-        await store.add(third, now=0)
-    await store.put(first.failed(InternalError("x"), now=0, ttl_s=5))
-    with pytest.raises(ResourceExhaustedError):
-        await store.add(third, now=4.9)
-    await store.add(third, now=5)
-    assert await store.counts() == {"queued": 2}
+@given(st.lists(TENSORS, max_size=3), PARAMETERS, st.none() | st.text(max_size=5))
+def test_requests_and_answers_are_kept_whole(
+    tensors: list[Tensor], parameters: dict[str, Any], key: str | None
+) -> None:
+    """What is read back is what was written; a request's deadline is the job's affair."""
+    sent = InferenceRequest("id", "m", tuple(tensors), parameters, "2", 1, 5.0, key, ("y",), {"y": 3})
+    kept = decode_request(encode_request(sent), deadline=7.0)
+    assert [bytes(each.data) for each in kept.inputs] == [bytes(each.data) for each in tensors]
+    assert [(each.name, each.datatype, each.shape) for each in kept.inputs] == [
+        (each.name, each.datatype, each.shape) for each in tensors
+    ]
+    assert (kept.parameters, kept.version, kept.deadline, kept.sticky_key) == (parameters, "2", 7.0, key)
+    assert (kept.outputs, kept.classes) == (("y",), {"y": 3})
+    answer = Answer(tuple(tensors), parameters, {"total": 1.5})
+    read = decode_response(encode_response(InferenceResponse("id", "m", "1", answer)))
+    assert [bytes(each.data) for each in read.answer.outputs] == [bytes(each.data) for each in tensors]
+    assert (read.answer.parameters, read.answer.timing_ms) == (parameters, {"total": 1.5})
 
 
-async def test_expired_is_not_unknown() -> None:
-    """After its time to live a job is expired, swept or not; a job that never was is not found."""
-    store = MemoryJobStore(max_jobs=10)
-    job = Job("a", "m", created_at=0)
-    await store.add(job, now=0)
-    await store.put(job.failed(InternalError("x"), now=0, ttl_s=5))
-    assert (await store.get("a", now=4.9)).status == "failed"
-    with pytest.raises(ExpiredError):
-        await store.get("a", now=5)
-    await store.sweep(now=5)
-    with pytest.raises(ExpiredError):
-        await store.get("a", now=6)
-    with pytest.raises(NotFoundError):
-        await store.get("b", now=0)
+async def test_each_job_ends_with_its_own_answer_or_error() -> None:
+    """One that succeeds, one whose model raises; what cannot be run, or is not known, leaves no job."""
+    async with running() as runner:
+        good, bad = [await over(runner, await runner.submit(request(value))) for value in (0.25, RAISES)]
+        assert (good.status, good.attempts, good.done) == ("succeeded", 1, 1)
+        assert (await runner.response(good)).answer.output("output").numpy().tolist() == [[0.25]]
+        assert bad.status == "failed"
+        assert bad.error is not None
+        assert (bad.error.kind, bad.attempts) == ("InternalError", 1)
+        with pytest.raises(InvalidArgumentError):
+            await runner.submit(InferenceRequest("x", "echo", ()))
+        with pytest.raises(NotFoundError):
+            await runner.submit(InferenceRequest("x", "none", ()))
+        with pytest.raises(NotFoundError):
+            await runner.get("x")
 
 
-async def test_the_runner_keeps_the_answer_or_the_error() -> None:
-    """Each job ends with its own answer or its own error; what is refused leaves no job."""
-    async with Service(Settings.model_validate(SETTINGS), Metrics()) as service:
+async def test_a_job_that_ends_its_workers_is_tried_so_often_and_no_more() -> None:
+    """It is dead after its attempts, with the reason; a job beside it loses none of its own."""
+    async with running(max_attempts=2) as runner:
+        killer, other = [await runner.submit(request(value)) for value in (ENDS, 0.1)]
+        dead = await over(runner, killer)
+        assert (dead.status, dead.attempts) == ("failed", 2)
+        assert dead.error is not None
+        assert dead.error.kind == "WorkerCrashedError"
+        fine = await over(runner, other)
+        assert (fine.status, fine.attempts) == ("succeeded", 1)
+
+
+async def test_a_job_that_waits_too_long_fails_in_time() -> None:
+    """Its deadline passes in the store while another runs: it fails then, and not when its turn comes."""
+    async with running(concurrency=1) as runner:
+        first = await runner.submit(request(2.0))
+        began = time.monotonic()
+        late = await over(runner, await runner.submit(request(0, timeout_s=0.5)))
+        assert 0.4 < time.monotonic() - began < 1.2
+        assert late.error is not None
+        assert (late.status, late.attempts, late.error.kind) == ("failed", 0, "DeadlineExceededError")
+        assert (await over(runner, first)).status == "succeeded"
+
+
+async def test_an_interrupted_job_goes_back_and_runs_elsewhere() -> None:
+    """A runner that stops gives back what it has; the next finishes it, and no attempt is lost."""
+    store = MemoryJobStore(max_jobs=100, max_bytes=10**6)
+    async with running(store) as runner:
+        job = await runner.submit(request(1.0))
+        await eventually(lambda: runner.get(job.id), lambda seen: seen.status == "running", 10, "it runs")
+    assert (await store.get(job.id)).status == "queued"
+    async with running(store) as runner:
+        done = await over(runner, job)
+        assert (done.status, done.attempts) == ("succeeded", 1)
+
+
+async def test_a_lease_is_renewed_while_the_work_goes_on() -> None:
+    """A job that runs for longer than a lease is begun once."""
+    async with running(lease_s=0.3) as runner:
+        done = await over(runner, await runner.submit(request(1.5)))
+        assert (done.status, done.attempts, done.fence) == ("succeeded", 1, 1)
+
+
+async def test_a_full_queue_costs_no_attempt() -> None:
+    """More jobs than the model's queue takes: they wait in the store, and all are done."""
+    settings = SETTINGS | {"models": {"echo": MODEL | {"batching": {"max_batch_size": 1, "max_queue_size": 2}}}}
+    async with Service(Settings.model_validate(settings), Metrics()) as service:
         await service.load()
-        store = MemoryJobStore(max_jobs=10)
-        async with JobRunner(service, store, JobSettings()) as runner:
-            jobs = [await runner.submit(_request(value)) for value in (7.0, 13.0)]
-            await service.drain(grace_s=30)
-            while {(await runner.get(job.id)).status for job in jobs} & {"queued", "running"}:
-                await _turn()
-            good, bad = [await runner.get(job.id) for job in jobs]
-            assert good.response is not None
-            assert good.response.answer.output("output").numpy().tolist() == [[7.0]]
-            assert bad.error is not None
-            assert bad.status == "failed"
-            with pytest.raises(Exception, match="shutting down"):
-                await runner.submit(_request(1.0))
-            assert sum((await store.counts()).values()) == 2
+        store = MemoryJobStore(max_jobs=100, max_bytes=10**6)
+        async with JobRunner(service, store, JobSettings(concurrency=8)) as runner:
+            jobs = [await runner.submit(request(0.05)) for _ in range(12)]
+            ended = [await over(runner, job, 30) for job in jobs]
+    assert {(job.status, job.attempts) for job in ended} == {("succeeded", 1)}
 
 
-async def _turn() -> None:
-    """Let the tasks of the runner have their turn."""
-    await asyncio.sleep(0)
+async def test_a_result_expires() -> None:
+    """After its time to live it is expired, and later unknown."""
+    async with running(ttl_s=0.5) as runner:
+        job = await runner.submit(request(0))
+        done = await over(runner, job)
+        await runner.response(done)
+        await asyncio.sleep(0.55)
+        with pytest.raises(ExpiredError):
+            await runner.get(job.id)
+
+        async def unknown() -> bool:
+            try:
+                await runner.get(job.id)
+            except NotFoundError:
+                return True
+            except ExpiredError:
+                return False
+            return False
+
+        await eventually(unknown, bool, 5, "it is forgotten")
 
 
-def _request(value: float) -> InferenceRequest:
-    tensor = Tensor.from_numpy("input", np.array([[value]], np.float32))
-    return InferenceRequest(new_job_id(value), "echo", (tensor,), deadline=deadline_in(30))
+async def test_a_draining_server_takes_no_job() -> None:
+    """Who is refused has no job."""
+    async with running() as runner:
+        await runner._service.drain(grace_s=1)
+        with pytest.raises(UnavailableError, match="shutting down"):
+            await runner.submit(request(1.0))
+        assert not await runner._store.counts()

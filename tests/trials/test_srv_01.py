@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import random
 
 import grpc
 import pytest
-from PIL import Image, ImageDraw, ImageFont
 
 from conftest import RunningServer, StartServer
 from paddlewheel.grpc.protos import open_inference_pb2 as pb
 from paddlewheel.inference import Tensor
 from trials.calls import Caller, calling, infer_on, rows_of
+from trials.numbers import picture_of
 from waiting import eventually
 
 CALLERS = 32
-FONT = "/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc"
 SETTINGS = """
 [pool.default]
 workers = 2
@@ -59,22 +57,11 @@ async def test_two_thousand_tensors_come_back_to_their_callers(server: RunningSe
     assert not mismatches
 
 
-def _picture(digits: str, scale: float) -> bytes:
-    """Return a picture of `digits`, its size set by `scale`."""
-    font = ImageFont.truetype(FONT, round(40 * scale), index=2)
-    width, height = round(260 * scale), round(90 * scale)
-    image = Image.new("RGB", (width, height), "white")
-    ImageDraw.Draw(image).text((width / 2, height / 2), digits, "black", font, anchor="mm")
-    file = io.BytesIO()
-    image.save(file, "PNG")
-    return file.getvalue()
-
-
 async def test_every_picture_comes_back_with_its_own_number(server: RunningServer) -> None:
     """64 numbers in eight sizes, at once, as jobs and over gRPC, mixed: every answer has the number that was sent."""
     draw = random.Random(1)  # noqa: S311  # not for secrets
     numbers = [str(draw.randrange(100_000, 1_000_000)) for _ in range(64)]
-    pictures = {number: _picture(number, 0.8 + 0.2 * (index % 8)) for index, number in enumerate(numbers)}
+    pictures = {number: picture_of(number, 0.8 + 0.2 * (index % 8)) for index, number in enumerate(numbers)}
 
     async with calling(server) as caller:
 

@@ -174,14 +174,24 @@ class RepositorySettings(_Section):
 class JobSettings(_Section):
     """Asynchronous calls."""
 
-    store: Literal["memory"] = "memory"
-    """Where jobs are kept."""
+    store: Literal["sqlite", "memory"] = "sqlite"
+    """Where jobs are kept: in a file, where they outlive the server, or in its memory."""
+    file: Path | None = None
+    """The file of the SQLite store, for one server; left out, `jobs.sqlite` in `server.data_dir`."""
     ttl_s: PositiveFloat = 3600.0
     """How long a result can be fetched."""
     deadline_s: PositiveFloat = 600.0
     """How long a job may wait and run in all."""
     max_jobs: PositiveInt = 10_000
     """Most jobs kept, finished ones included; one more is refused with 503."""
+    max_bytes: PositiveInt = 4_000_000_000
+    """Most bytes kept of what jobs were called with and what came of them."""
+    max_attempts: PositiveInt = 3
+    """How often a job is tried that ends its workers, or that is under way when the server ends."""
+    lease_s: PositiveFloat = 30.0
+    """How long a running job is left alone that nobody is heard of; then it is tried again."""
+    concurrency: PositiveInt = 16
+    """Most jobs that are under way at once; the others wait in the store."""
 
 
 class Telemetry(_Section):

@@ -70,8 +70,8 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
     )
     async def result(request_id: str, request: Request) -> Response:
         job = await jobs.get(request_id)
-        if job.response is not None:
-            return _json(page_body(job.response))
+        if job.status == "succeeded":
+            return _json(page_body(await jobs.response(job)))
         if job.error is not None:
             return recorded_problem(ErrorRecord(job.error.kind, job.error.detail), request.scope)
         return _json({"request_id": job.id, "status": job.status}, 202, {"Retry-After": str(_POLL_AFTER_S)})

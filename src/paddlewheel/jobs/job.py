@@ -1,52 +1,134 @@
 """A job and its states; pure: no clock, no store.
 
-    queued ──▶ running ──▶ succeeded | failed | cancelled
-       └──────────────────────────▲
+    queued ──▶ running ──▶ succeeded | failed | cancelled ──▶ expired
+       ▲          │
+       └──────────┘  after an error that a retry can help, or when whoever ran it is lost
 
-A finished job can be fetched until `expires_at`. Instants are seconds since the epoch.
+Whoever runs a job holds a lease on it, renewed while the work goes on. Each claim has a number of its own, the fence: a
+late finisher, whose lease passed to somebody else, is told by it and changes nothing. Instants are seconds since 1970.
 """
 
 from __future__ import annotations
 
 import os
 import uuid
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
-from paddlewheel.errors import ErrorRecord, PaddlewheelError
-from paddlewheel.inference import InferenceResponse
+import msgspec
+
+from paddlewheel.errors import DeadlineExceededError, ErrorRecord, PaddlewheelError
 
 Status = Literal["queued", "running", "succeeded", "failed", "cancelled", "expired"]
+FINISHED: Final = ("succeeded", "failed", "cancelled")
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """An asynchronous call; one of `response` and `error` is set once it has finished."""
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """An asynchronous call; what it was called with and what came of it are kept beside it, by its id."""
 
     id: str
     model: str
     created_at: float
     status: Status = "queued"
+    priority: int = 1
+    ttl_s: float = 3600.0
+    """How long a result can be fetched."""
+    deadline: float
+    """When it must be done."""
+    max_attempts: int = 3
+    attempts: int = 0
+    not_before: float = 0.0
+    """When it may be tried (again)."""
+    fence: int = 0
+    """The number of its latest claim."""
+    lease_until: float = 0.0
+    started_at: float | None = None
     completed_at: float | None = None
     expires_at: float | None = None
-    response: InferenceResponse | None = None
+    done: int = 0
+    total: int = 1
     error: ErrorRecord | None = None
+    metadata: Mapping[str, Any] = {}
 
-    def running(self) -> Job:
-        """Return the job after a worker has taken it up."""
-        return replace(self, status="running")
+    @property
+    def finished(self) -> bool:
+        """Whether nothing becomes of it any more."""
+        return self.status in FINISHED or self.status == "expired"
 
-    def succeeded(self, response: InferenceResponse, now: float, ttl_s: float) -> Job:
-        """Return the job with its answer."""
-        return replace(self, status="succeeded", response=response, completed_at=now, expires_at=now + ttl_s)
+    def holds(self, fence: int) -> bool:
+        """Tell whether the claim with this number is the latest, and the job still runs."""
+        return self.status == "running" and self.fence == fence
 
-    def failed(self, error: PaddlewheelError, now: float, ttl_s: float) -> Job:
-        """Return the job with the error that ended it."""
-        return replace(self, status="failed", error=error.record(), completed_at=now, expires_at=now + ttl_s)
+    @property
+    def due_at(self) -> float | None:
+        """From when on it can be taken up: when it may be tried, or when whoever runs it has lost it."""
+        return {"queued": self.not_before, "running": self.lease_until}.get(self.status)
 
-    def expired(self, now: float) -> bool:
-        """Tell whether the time to live has passed."""
+    def due(self, now: float) -> bool:
+        """Tell whether it can be taken up."""
+        return self.due_at is not None and self.due_at <= now
+
+    @property
+    def late_at(self) -> float | None:
+        """When it is too late to begin, if it waits."""
+        return self.deadline if self.status == "queued" else None
+
+    def late(self, now: float) -> Job:
+        """Return the job after its deadline has passed while it waited."""
+        return self.failed(DeadlineExceededError("The deadline passed while the job was queued."), now)
+
+    def past(self, now: float) -> bool:
+        """Tell whether its time to live has passed."""
         return self.expires_at is not None and self.expires_at <= now
+
+    def claimed(self, now: float, lease_s: float) -> Job:
+        """Return the job after somebody has taken it up."""
+        return msgspec.structs.replace(
+            self,
+            status="running",
+            attempts=self.attempts + 1,
+            fence=self.fence + 1,
+            lease_until=now + lease_s,
+            started_at=self.started_at if self.started_at is not None else now,
+        )
+
+    def renewed(self, until: float) -> Job:
+        """Return the job with a longer lease."""
+        return msgspec.structs.replace(self, lease_until=until)
+
+    def retried(self, error: PaddlewheelError, not_before: float) -> Job:
+        """Return the job, to be tried again from `not_before` on, with the error of this attempt."""
+        return msgspec.structs.replace(
+            self, status="queued", not_before=not_before, lease_until=0.0, error=error.record()
+        )
+
+    def given_back(self, not_before: float = 0.0) -> Job:
+        """Return the job, to be tried from `not_before` on, with the latest attempt not counted."""
+        return msgspec.structs.replace(
+            self, status="queued", attempts=self.attempts - 1, not_before=not_before, lease_until=0.0
+        )
+
+    def succeeded(self, now: float) -> Job:
+        """Return the job with its work done."""
+        return self._finished("succeeded", now, None)
+
+    def failed(self, error: PaddlewheelError, now: float) -> Job:
+        """Return the job with the error that ended it."""
+        return self._finished("failed", now, error.record())
+
+    def cancelled(self, now: float) -> Job:
+        """Return the job after its caller has given it up."""
+        return self._finished("cancelled", now, self.error)
+
+    def expired(self) -> Job:
+        """Return what is kept of the job past its time to live: that it existed."""
+        return msgspec.structs.replace(self, status="expired", error=None, metadata={})
+
+    def _finished(self, status: Status, now: float, error: ErrorRecord | None) -> Job:
+        done = self.total if status == "succeeded" else self.done
+        return msgspec.structs.replace(
+            self, status=status, completed_at=now, expires_at=now + self.ttl_s, lease_until=0.0, error=error, done=done
+        )
 
 
 def new_job_id(now: float) -> str:

@@ -1,90 +1,220 @@
-"""Runs jobs: hands each to the service like any caller would, and stores what came of it."""
+"""Runs jobs: takes them from the store, hands each to the service like any caller would, and keeps what came of it.
+
+    submit ─ admit ─ store ─ 202            (kept before it is acknowledged)
+    store ─ claim ─ service.infer ─ finish | retry | fail
+
+As many jobs are under way as keep the workers busy; the others wait in the store, behind every synchronous call.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
-from typing import Self
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Self
 
+import msgspec
 import structlog
 
 from paddlewheel.config import JobSettings
-from paddlewheel.errors import InternalError, PaddlewheelError
-from paddlewheel.inference import InferenceRequest
+from paddlewheel.errors import (
+    DeadlineExceededError,
+    ExpiredError,
+    InternalError,
+    ModelLoadError,
+    NotFoundError,
+    PaddlewheelError,
+    ResourceExhaustedError,
+    UnavailableError,
+    WorkerCrashedError,
+)
+from paddlewheel.inference import InferenceRequest, InferenceResponse
 from paddlewheel.jobs.job import Job
+from paddlewheel.jobs.payload import decode_request, decode_response, encode_request, encode_response
 from paddlewheel.jobs.store import JobStore
 from paddlewheel.service import Service, Submission
 
-_LONGEST_SWEEP_INTERVAL_S = 60.0
-_STATUSES = ("queued", "running", "succeeded", "failed")
+_LOOK_AGAIN_S: Final = 1.0
+"""How often the store is looked at for jobs that became due without anybody saying so."""
+_SWEEP_INTERVAL_S: Final = 0.25
+_FIRST_BACK_OFF_S: Final = 1.0
+_LONGEST_BACK_OFF_S: Final = 60.0
+_BEHIND_CALLS: Final = 2
+"""The priority with which jobs wait in a model's queue: behind calls whose callers wait."""
+_STATUSES: Final = ("queued", "running", "succeeded", "failed", "cancelled")
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
 class JobRunner:
-    """Takes jobs, waits for their answers; start and stop it with ``async with``."""
+    """Takes jobs, and runs them; start and stop it with ``async with``."""
 
     def __init__(self, service: Service, store: JobStore, settings: JobSettings) -> None:
         self._service = service
         self._store = store
         self._settings = settings
-        self._calls: dict[str, Submission] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._places = asyncio.Semaphore(settings.concurrency)
+        self._added = asyncio.Event()
+        self._submissions: dict[str, Submission] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._loops: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        """Begin to sweep."""
-        self._sweeper = asyncio.create_task(self._sweep_forever())
+        """Open the store and begin."""
+        await self._store.open()
+        self._loops = [asyncio.create_task(self._run_forever()), asyncio.create_task(self._sweep_forever())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop; jobs that still run are dropped with the store in memory."""
-        for task in (self._sweeper, *self._tasks):
+        """Stop; jobs that still run go back into the store."""
+        for task in (*self._loops, *self._running):
             task.cancel()
-        await asyncio.gather(self._sweeper, *self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._loops, *self._running, return_exceptions=True)
+        await self._store.close()
+
+    def pause(self) -> None:
+        """Take up no more jobs: they stay in the store."""
+        for task in self._loops:
+            task.cancel()
 
     async def submit(self, request: InferenceRequest) -> Job:
-        """Take `request`, whose id becomes the job's; raises what :meth:`Service.submit` raises."""
-        job = Job(request.id, request.model, created_at=time.time())
+        """Keep `request`, whose id becomes the job's, and run it later.
+
+        Raises what :meth:`Service.admit` raises, and :class:`ResourceExhaustedError` when the store is full.
+        """
+        now = time.time()
         with self._service.refusals(request.model):
-            await self._store.add(job, job.created_at)
-        try:
-            submission = self._service.submit(request)
-        except PaddlewheelError:
-            await self._store.remove(job.id)
-            raise
-        self._calls[job.id] = submission
-        task = asyncio.create_task(self._finish(job, submission))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._service.check(request)
+            left_s = self._settings.deadline_s if request.deadline is None else request.deadline - time.monotonic()
+            job = Job(
+                id=request.id,
+                model=request.model,
+                created_at=now,
+                deadline=now + left_s,
+                ttl_s=self._settings.ttl_s,
+                max_attempts=self._settings.max_attempts,
+            )
+            await self._store.add(job, encode_request(request))
+        self._added.set()
         return job
 
     async def get(self, job_id: str) -> Job:
-        """Return a job as it stands; raises :class:`NotFoundError` or :class:`ExpiredError`."""
-        job = await self._store.get(job_id, time.time())
-        call = self._calls.get(job_id)
-        return job.running() if call is not None and call.dispatched_at is not None else job
+        """Return a job as it stands; raises :class:`NotFoundError` or :class:`ExpiredError`.
 
-    async def _finish(self, job: Job, submission: Submission) -> None:
-        ttl_s = self._settings.ttl_s
+        It is queued until a worker has it, wherever it waits.
+        """
+        job = await self._store.get(job_id)
+        if job.status == "expired" or job.past(time.time()):
+            raise ExpiredError(f"The result of '{job_id}' is past its time to live.")
+        submission = self._submissions.get(job_id)
+        waits = submission is not None and submission.dispatched_at is None
+        return msgspec.structs.replace(job, status="queued") if waits and job.status == "running" else job
+
+    async def response(self, job: Job) -> InferenceResponse:
+        """Return the answer of a job that succeeded; raises :class:`ExpiredError` if it was swept meanwhile."""
         try:
-            response = await self._service.wait(submission)
-        except PaddlewheelError as error:
-            finished = job.failed(error, time.time(), ttl_s)
-        except Exception:  # a fault of ours must not leave the job running for ever
-            _log.exception("job failed", request_id=job.id)
-            finished = job.failed(InternalError("The job failed; the server's log has the reason."), time.time(), ttl_s)
-        else:
-            finished = job.succeeded(response, time.time(), ttl_s)
-        await self._store.put(finished)
-        del self._calls[job.id]
-
-    async def _sweep_forever(self) -> None:
-        while True:
-            await asyncio.sleep(min(self._settings.ttl_s / 2, _LONGEST_SWEEP_INTERVAL_S))
-            await self._store.sweep(time.time())
+            return decode_response(await self._store.result(job.id))
+        except NotFoundError:
+            raise ExpiredError(f"The result of '{job.id}' is past its time to live.") from None
 
     async def observe(self) -> None:
         """Bring the metric of kept jobs up to date."""
         counts = await self._store.counts()
         for status in _STATUSES:
             self._service.metrics.jobs.labels(status).set(counts.get(status, 0))
+
+    async def _run_forever(self) -> None:
+        while True:
+            await self._places.acquire()
+            task = asyncio.create_task(self._run(await self._next()))
+            self._running.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._places.release()
+
+    async def _next(self) -> Job:
+        """Claim the next job, once there is one."""
+        while True:
+            self._added.clear()
+            job = await self._store.claim(time.time(), self._settings.lease_s)
+            if job is not None:
+                return job
+            try:
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    await self._added.wait()
+            except TimeoutError:
+                continue
+
+    async def _run(self, job: Job) -> None:
+        """Make one attempt, and keep what came of it, unless somebody else has the job by then."""
+        renewing = asyncio.create_task(self._renew_forever(job))
+        result: bytes | None = None
+        change: Callable[[Job], Job]
+        try:
+            result = encode_response(await self._attempt(job))
+            change = partial(Job.succeeded, now=time.time())
+        except asyncio.CancelledError:
+            await self._settle(job, Job.given_back)
+            raise
+        except PaddlewheelError as error:
+            change = _after(job, error, time.time())
+        except Exception:  # a fault of ours must not leave the job running for ever
+            _log.exception("job failed", request_id=job.id)
+            fault = InternalError("The job failed; the server's log has the reason under its id.")
+            change = partial(Job.failed, error=fault, now=time.time())
+        finally:
+            renewing.cancel()
+        await self._settle(job, change, result)
+
+    async def _attempt(self, job: Job) -> InferenceResponse:
+        if job.attempts > job.max_attempts:
+            raise InternalError(f"The job was begun {job.max_attempts} times, and whoever ran it ended each time.")
+        deadline = time.monotonic() + job.deadline - time.time()
+        request = decode_request(await self._store.request(job.id), deadline)
+        levels = self._service.models.describe(request.model, request.version).batching.priority_levels
+        submission = self._service.submit(msgspec.structs.replace(request, priority=min(_BEHIND_CALLS, levels)))
+        self._submissions[job.id] = submission
+        try:
+            return await self._service.wait(submission)
+        finally:
+            del self._submissions[job.id]
+
+    async def _settle(self, job: Job, change: Callable[[Job], Job], result: bytes | None = None) -> None:
+        if (
+            await self._store.change(job.id, lambda kept: change(kept) if kept.holds(job.fence) else None, result)
+            is None
+        ):
+            _log.warning("job was taken over; its result is dropped", request_id=job.id, fence=job.fence)
+
+    async def _renew_forever(self, job: Job) -> None:
+        lease_s = self._settings.lease_s
+        while True:
+            await asyncio.sleep(lease_s / 3)
+            until = time.time() + lease_s
+            await self._store.change(job.id, lambda kept: kept.renewed(until) if kept.holds(job.fence) else None)  # noqa: B023
+
+    async def _sweep_forever(self) -> None:
+        ttl_s = self._settings.ttl_s
+        while True:
+            await asyncio.sleep(_SWEEP_INTERVAL_S)
+            await self._store.sweep(time.time(), ttl_s)
+
+
+def _after(job: Job, error: PaddlewheelError, now: float) -> Callable[[Job], Job]:
+    """Return what becomes of a job whose attempt ended with `error`: it is tried again where that can help."""
+    if isinstance(error, ModelLoadError | DeadlineExceededError):
+        return partial(Job.failed, error=error, now=now)
+    if isinstance(error, ResourceExhaustedError | UnavailableError):
+        # There was no room or no model: it was not its attempt that failed.
+        again_at = now + (error.retry_after_s or _FIRST_BACK_OFF_S)
+        if again_at < job.deadline:
+            return partial(Job.given_back, not_before=again_at)
+    back_off_s = min(_FIRST_BACK_OFF_S * 2 ** (job.attempts - 1), _LONGEST_BACK_OFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
+    can_help = isinstance(error, WorkerCrashedError) and job.attempts < job.max_attempts
+    if can_help and now + back_off_s < job.deadline:
+        return partial(Job.retried, error=error, not_before=now + back_off_s)
+    return partial(Job.failed, error=error, now=now)

@@ -1,95 +1,81 @@
-"""Where jobs are kept: the protocol, and the store in memory.
+"""Where jobs are kept: what every store does.
 
-A store is bounded; it forgets finished jobs when their time to live has passed, and for as long again it remembers
-that they existed, so that a late caller hears "expired" and not "unknown".
+A store is bounded in jobs and in bytes. Each method is one atomic step; what a step makes of a job is decided by the
+job's own pure transitions. Instants are seconds since 1970.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
-from paddlewheel.errors import ExpiredError, NotFoundError, ResourceExhaustedError
+from paddlewheel.errors import NotFoundError, ResourceExhaustedError
 from paddlewheel.jobs.job import Job
 
-_FULL_RETRY_AFTER_S = 10.0
+Change = Callable[[Job], Job | None]
+"""Returns a job as it is from now on, or None to leave it as it is."""
+FULL_RETRY_AFTER_S: Final = 10.0
 
 
 class JobStore(Protocol):
-    """Keeps jobs; `now` is in seconds since the epoch."""
+    """Keeps jobs, what they were called with, and what came of them."""
 
-    async def add(self, job: Job, now: float) -> None:
-        """Keep a new job; raises :class:`ResourceExhaustedError` when the store is full."""
+    async def open(self) -> None:
+        """Begin; raises :class:`ConfigurationError` if the store cannot be used."""
         ...
 
-    async def put(self, job: Job) -> None:
-        """Replace the job of the same id."""
+    async def close(self) -> None:
+        """End; what is kept stays."""
         ...
 
-    async def remove(self, job_id: str) -> None:
-        """Forget a job, if it is there."""
+    async def add(self, job: Job, request: bytes) -> None:
+        """Keep a new job, for good once this returns; raises :class:`ResourceExhaustedError` when there is no room."""
         ...
 
-    async def get(self, job_id: str, now: float) -> Job:
-        """Return a job; raises :class:`NotFoundError` or :class:`ExpiredError`."""
+    async def get(self, job_id: str) -> Job:
+        """Return a job; raises :class:`NotFoundError`."""
         ...
 
-    async def sweep(self, now: float) -> None:
-        """Forget the jobs whose time to live has passed."""
+    async def request(self, job_id: str) -> bytes:
+        """Return what a job was called with; raises :class:`NotFoundError`."""
         ...
 
-    async def counts(self) -> dict[str, int]:
+    async def result(self, job_id: str) -> bytes:
+        """Return what came of a job; raises :class:`NotFoundError`."""
+        ...
+
+    async def claim(self, now: float, lease_s: float) -> Job | None:
+        """Take up the job whose turn it is (see :meth:`Job.due`): the highest priority, then the oldest."""
+        ...
+
+    async def change(self, job_id: str, change: Change, result: bytes | None = None) -> Job | None:
+        """Change a job and keep its `result` with it; returns the job if it was changed.
+
+        What a job was called with is forgotten once it has finished.
+        """
+        ...
+
+    async def sweep(self, now: float, keep_s: float) -> None:
+        """Fail waiting jobs whose deadline has passed; forget what is past its time to live.
+
+        That there was such a job is forgotten `keep_s` later.
+        """
+        ...
+
+    async def counts(self) -> Mapping[str, int]:
         """Return how many jobs have each status."""
         ...
 
 
-class MemoryJobStore:
-    """Jobs in this process's memory; they end with it."""
+def store_is_full(max_jobs: int, max_bytes: int) -> ResourceExhaustedError:
+    """Return the error for a job that finds no room."""
+    return ResourceExhaustedError(
+        f"The job store is full (at most {max_jobs} jobs and {max_bytes} bytes, settings jobs.max_jobs and "
+        "jobs.max_bytes).",
+        retry_after_s=FULL_RETRY_AFTER_S,
+    )
 
-    def __init__(self, max_jobs: int) -> None:
-        self._max_jobs = max_jobs
-        self._jobs: dict[str, Job] = {}
-        self._expired: OrderedDict[str, None] = OrderedDict()
 
-    async def add(self, job: Job, now: float) -> None:
-        """Keep a new job."""
-        if len(self._jobs) >= self._max_jobs:
-            await self.sweep(now)
-        if len(self._jobs) >= self._max_jobs:
-            raise ResourceExhaustedError(
-                f"The job store is full ({self._max_jobs} jobs, setting jobs.max_jobs).",
-                retry_after_s=_FULL_RETRY_AFTER_S,
-            )
-        self._jobs[job.id] = job
-
-    async def put(self, job: Job) -> None:
-        """Replace the job of the same id."""
-        self._jobs[job.id] = job
-
-    async def remove(self, job_id: str) -> None:
-        """Forget a job."""
-        self._jobs.pop(job_id, None)
-
-    async def get(self, job_id: str, now: float) -> Job:
-        """Return a job."""
-        job = self._jobs.get(job_id)
-        if job_id in self._expired or (job is not None and job.expired(now)):
-            raise ExpiredError(f"The result of '{job_id}' is past its time to live.")
-        if job is None:
-            raise NotFoundError(f"There is no call '{job_id:.100}'.")
-        return job
-
-    async def sweep(self, now: float) -> None:
-        """Forget the jobs whose time to live has passed."""
-        for job in [job for job in self._jobs.values() if job.expired(now)]:
-            del self._jobs[job.id]
-            self._expired[job.id] = None
-        while len(self._expired) > self._max_jobs:
-            self._expired.popitem(last=False)
-
-    async def counts(self) -> dict[str, int]:
-        """Return how many jobs have each status."""
-        counts: dict[str, int] = {}
-        for job in self._jobs.values():
-            counts[job.status] = counts.get(job.status, 0) + 1
-        return counts
+def no_such_job(job_id: str) -> NotFoundError:
+    """Return the error for an id that no job has."""
+    return NotFoundError(f"There is no call '{job_id:.100}'.")
