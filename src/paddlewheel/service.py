@@ -59,6 +59,11 @@ class Submission:
         """Give it up: its caller has left."""
         self._end(CancelledByCallerError("The caller closed the connection."))
 
+    def promote(self) -> None:
+        """Let what still waits of it go with requests of the highest priority."""
+        for part in self.parts:
+            self.version.queue.promote(part)
+
     def expire(self) -> None:
         """Give it up: its time is over."""
         state = "queued" if self.dispatched_at is None else "running"

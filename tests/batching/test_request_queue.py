@@ -34,6 +34,19 @@ def test_higher_priority_first_then_first_in_first_out(queued: MakeQueued) -> No
     assert names(waiting.take(8, 0)) == ["a1", "a2", "b1", "c1"]
 
 
+def test_one_that_is_promoted_goes_behind_the_highest(queued: MakeQueued) -> None:
+    """It passes those of its own priority; one that is not here any more stays away."""
+    waiting = queue()
+    first, second, last = queued("a1", priority=1), queued("c1", priority=3), queued("c2", priority=3)
+    for each in (first, second, last):
+        waiting.put(each)
+    waiting.promote(last)
+    waiting.put(queued("a2", priority=1))
+    assert names(waiting.take(8, 0)) == ["a1", "c2", "a2", "c1"]
+    waiting.promote(second)
+    assert len(waiting) == 0
+
+
 def test_full_is_refused_with_the_time_to_retry(queued: MakeQueued) -> None:
     """One over the bound is refused, names model and bound, and leaves the others as they are."""
     waiting = queue(2)
@@ -299,6 +312,16 @@ class QueueMachine(RuleBasedStateMachine):
         self.expected.remove(queued)
         self.tick()
         self.expected.ended(lost=True)
+
+    @precondition(lambda self: self.expected.waiting())
+    @rule(data=st.data())
+    def promote(self, data: st.DataObject) -> None:
+        """Let a waiting request go with those of the highest priority, as the last of them."""
+        queued = data.draw(st.sampled_from(self.expected.waiting()))
+        self.expected.levels[queued.request.priority - 1].remove(queued)
+        self.queue.promote(queued)
+        assert queued.request.priority == 1
+        self.expected.levels[0].append(queued)
 
     @rule(limit=st.integers(1, 6), later=st.floats(0, 2))
     def take(self, limit: int, later: float) -> None:

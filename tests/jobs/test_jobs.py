@@ -162,6 +162,32 @@ async def test_a_full_queue_costs_no_attempt() -> None:
     assert {(job.status, job.attempts) for job in ended} == {("succeeded", 1)}
 
 
+async def test_calls_go_first_and_starve_no_job() -> None:
+    """While calls keep the only worker busy a job waits behind them, and after its patience among them."""
+    async with running(patience_s=1.0) as runner:
+        service, stop = runner._service, asyncio.Event()
+        answered: list[float] = []
+
+        async def keep_calling() -> None:
+            while not stop.is_set():
+                await service.infer(request(0.05))
+                answered.append(time.monotonic())
+
+        callers = [asyncio.create_task(keep_calling()) for _ in range(3)]
+        await eventually(lambda: _length(answered), lambda count: count > 3, 5, "calls are answered")
+        began = time.monotonic()
+        job = await over(runner, await runner.submit(request(0.05)), 10)
+        took_s = time.monotonic() - began
+        stop.set()
+        await asyncio.gather(*callers)
+    assert job.status == "succeeded"
+    assert 1.0 < took_s < 2.0
+
+
+async def _length(values: list[float]) -> int:
+    return len(values)
+
+
 async def test_a_result_expires() -> None:
     """After its time to live it is expired, and later unknown."""
     async with running(ttl_s=0.5) as runner:

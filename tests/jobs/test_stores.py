@@ -93,6 +93,36 @@ async def test_a_lost_lease_passes_on_and_the_late_finisher_is_fenced_off(store:
     assert await store.claim(1e9, 5.0) is None
 
 
+async def test_what_failed_can_be_run_again(store: JobStore) -> None:
+    """What it was called with is kept until it expires; it has all its time and attempts again."""
+    await store.add(job_of("a", created_at=100.0, deadline=130.0), b"request")
+    claimed = await store.claim(100.0, 5.0)
+    assert claimed is not None
+    await store.change("a", lambda job: job.failed(InternalError("x"), 101.0))
+    again = await store.change("a", lambda job: job.again(200.0))
+    assert again is not None
+    assert (again.status, again.attempts, again.deadline, again.error) == ("queued", 0, 230.0, None)
+    assert await store.request("a") == b"request"
+    second = await store.claim(200.0, 5.0)
+    assert second is not None
+    assert second.fence == claimed.fence + 1
+    await store.change("a", lambda job: job.cancelled(201.0))
+    await store.sweep(211.0, 10.0)
+    with pytest.raises(NotFoundError):
+        await store.request("a")
+
+
+async def test_pages(store: JobStore) -> None:
+    """The newest first, from a cursor on, of one status or model."""
+    for name in "abcd":
+        await store.add(job_of(name, model="even" if name in "bd" else "odd"), b"")
+    await store.change("b", lambda job: job.cancelled(0.0))
+    assert [job.id for job in await store.page(None, 3, None, None)] == ["d", "c", "b"]
+    assert [job.id for job in await store.page("b", 3, None, None)] == ["a"]
+    assert [job.id for job in await store.page(None, 9, "cancelled", None)] == ["b"]
+    assert [job.id for job in await store.page(None, 9, "queued", "even")] == ["d"]
+
+
 async def test_bounds(store: JobStore) -> None:
     """Jobs and bytes are bounded; what was swept makes room."""
     for name in "abcd":
@@ -217,6 +247,22 @@ class Stores(RuleBasedStateMachine):
     def cancel(self, name: str) -> None:
         """Cancel a job that is not over."""
         self.both(lambda store: store.change(name, lambda job: None if job.finished else job.cancelled(self.now)))
+
+    @rule(name=jobs)
+    def again(self, name: str) -> None:
+        """Retry a job that failed or was cancelled."""
+        ended = ("failed", "cancelled")
+        self.both(lambda store: store.change(name, lambda job: job.again(self.now) if job.status in ended else None))
+
+    @rule(
+        before=st.none() | st.integers(1, 9).map(str),
+        limit=st.integers(1, 5),
+        status=st.sampled_from([None, "queued", "failed"]),
+        model=st.sampled_from([None, "m", "other"]),
+    )
+    def page(self, before: str | None, limit: int, status: str | None, model: str | None) -> None:
+        """Look at a page."""
+        self.both(lambda store: store.page(before, limit, status, model))
 
     @rule(name=jobs)
     def look(self, name: str) -> None:

@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from paddlewheel.errors import InvalidArgumentError, ResourceExhaustedError
 from paddlewheel.inference import HIGHEST_PRIORITY, Answer, InferenceRequest
 
@@ -102,6 +104,14 @@ class RequestQueue:
         level[queued] = None
         level.move_to_end(queued, last=False)
         queued.on_leave(lambda: self.remove(queued))
+
+    def promote(self, queued: QueuedRequest) -> None:
+        """Let a request that waits here go with those of the highest priority, behind those that are there."""
+        level = self._level(queued)
+        if queued in level:
+            del level[queued]
+            queued.request = msgspec.structs.replace(queued.request, priority=HIGHEST_PRIORITY)
+            self._level(queued)[queued] = None
 
     def remove(self, queued: QueuedRequest) -> None:
         """Take out a request that nobody waits for, if it is still here."""

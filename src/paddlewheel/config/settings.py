@@ -190,6 +190,8 @@ class JobSettings(_Section):
     """How often a job is tried that ends its workers, or that is under way when the server ends."""
     lease_s: PositiveFloat = 30.0
     """How long a running job is left alone that nobody is heard of; then it is tried again."""
+    patience_s: PositiveFloat = 10.0
+    """How long a job waits behind synchronous calls before it waits among them."""
     concurrency: PositiveInt = 16
     """Most jobs that are under way at once; the others wait in the store."""
 

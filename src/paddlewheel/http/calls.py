@@ -39,6 +39,11 @@ def deadline_of(headers: Mapping[str, str], limits: Limits) -> float | None:
     return deadline_after(seconds, limits, f"X-Request-Timeout is {text!r:.40}")
 
 
+def prefers_async(headers: Mapping[str, str]) -> bool:
+    """Tell whether the caller would rather have a job than wait (``Prefer: respond-async``, RFC 7240)."""
+    return any(part.strip() == "respond-async" for part in headers.get("prefer", "").split(","))
+
+
 async def read_body(headers: Mapping[str, str], receive: Receive, limit: int) -> bytes:
     """Return the body of a request, unpacked if it came packed; raises :class:`PayloadTooLargeError` over `limit`."""
     chunks, more = [], True

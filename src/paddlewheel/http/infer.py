@@ -7,6 +7,7 @@ length a request header tells, followed by the tensors in the order in which the
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,10 +17,13 @@ from starlette.types import Receive, Scope, Send
 from paddlewheel.caller import STICKY_KEY, read_classes, read_options
 from paddlewheel.config import Limits
 from paddlewheel.errors import InvalidArgumentError, PaddlewheelError, PayloadTooLargeError
-from paddlewheel.http.calls import deadline_of, infer, read_body
+from paddlewheel.http.calls import deadline_of, infer, prefers_async, read_body
+from paddlewheel.http.job_body import accepted
 from paddlewheel.http.json_tensors import read_tensor, write_tensor
 from paddlewheel.http.problems import problem
 from paddlewheel.inference import Buffer, InferenceRequest, InferenceResponse, Tensor
+from paddlewheel.jobs import JobRunner
+from paddlewheel.jobs.job import new_job_id
 from paddlewheel.service import Service
 
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
@@ -37,8 +41,9 @@ class _Route:
 class InferEndpoint:
     """ASGI application for the infer route; `otherwise` gets every other request."""
 
-    def __init__(self, service: Service, otherwise: Any) -> None:
+    def __init__(self, service: Service, jobs: JobRunner, otherwise: Any) -> None:
         self._service = service
+        self._jobs = jobs
         self._otherwise = otherwise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +63,13 @@ class InferEndpoint:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         with self._service.refusals(model):
             call = Call(await read_body(headers, receive, limits.max_message_bytes), headers, limits)
-            request = call.request(scope["state"]["request_id"], model, version)
+            wants_job = prefers_async(headers)
+            request_id = new_job_id(time.time()) if wants_job else scope["state"]["request_id"]
+            request = call.request(request_id, model, version)
+        if wants_job:
+            job = await self._jobs.submit(request)
+            await accepted(job, {"Preference-Applied": "respond-async"})(scope, receive, send)
+            return
         response = await infer(self._service, request, scope)
         header, buffers = call.answer(response)
         await _send(header, buffers, limits, send)

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paddlewheel.errors import ErrorRecord
-from paddlewheel.http.calls import deadline_of, infer
+from paddlewheel.http.calls import deadline_of, infer, prefers_async
+from paddlewheel.http.job_body import accepted
 from paddlewheel.http.pictures import read_picture
 from paddlewheel.http.problems import recorded_problem
 from paddlewheel.http.schemas import PICTURE_BODY, PROBLEMS, OcrPage, PendingCall, SubmittedCall
@@ -41,7 +42,11 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
     async def recognise(request: Request) -> Response:
         with service.refusals(MODEL):
             picture, parameters = await read_picture(request, service.settings)
-            call = _call(request.state.request_id, picture, parameters, deadline_of(request.headers, limits))
+            deadline = deadline_of(request.headers, limits)
+        if prefers_async(request.headers):
+            call = _call(new_job_id(time.time()), picture, parameters, deadline)
+            return accepted(await jobs.submit(call), {"Preference-Applied": "respond-async"})
+        call = _call(request.state.request_id, picture, parameters, deadline)
         response = await infer(service, call, request.scope)
         return _json(page_body(response))
 

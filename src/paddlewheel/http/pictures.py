@@ -61,13 +61,13 @@ async def _from_json(given: dict[str, Any], request: Request, settings: Settings
     if "url" in given:
         fetching = fetch_picture(given.pop("url"), settings.fetch, settings.limits.max_body_bytes)
         return await unless_caller_leaves(request.scope, fetching)
-    text = given.pop("image", None)
+    return decode_base64(given.pop("image", None))
+
+
+def decode_base64(text: Any) -> bytes:
+    """Return the picture in a field `image` of a JSON body; raises :class:`InvalidArgumentError`."""
     if not isinstance(text, str):
         raise InvalidArgumentError("Field 'image' is missing or no text; expected base64 or a data: URI.")
-    return _decode_base64(text)
-
-
-def _decode_base64(text: str) -> bytes:
     if text.startswith("data:"):
         head, comma, text = text.partition(",")
         if not comma or not head.endswith(";base64"):

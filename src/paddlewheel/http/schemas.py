@@ -65,6 +65,26 @@ class PendingCall(_Body):
     status: Literal["queued", "running"]
 
 
+class JobOrder(_Body):
+    """A job to be made."""
+
+    model: str
+    version: str | None = None
+    input: dict[str, Any]
+    """`{"image": "<base64>"}` for OCR, `{"inputs": [...], "outputs": [...]}` as in the Open Inference Protocol else."""
+    parameters: dict[str, Any] = {}
+    """Of the call."""
+    priority: int = Field(1, ge=1, le=9)
+    """Among jobs; 1 is the highest."""
+    deadline_s: float | None = Field(None, gt=0, le=7 * 86400)
+    """In how many seconds it must be done."""
+    ttl_s: float | None = Field(None, gt=0, le=30 * 86400)
+    """How long its result can be fetched."""
+    max_attempts: int | None = Field(None, ge=1, le=20)
+    metadata: dict[str, str | int | float | bool | None] = {}
+    """Comes back with the job."""
+
+
 class Problem(_Body):
     """What went wrong (RFC 9457)."""
 

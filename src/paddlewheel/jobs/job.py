@@ -120,6 +120,20 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """Return the job after its caller has given it up."""
         return self._finished("cancelled", now, self.error)
 
+    def again(self, now: float) -> Job:
+        """Return a job that failed or was cancelled as it was at first, with as much time as it had then."""
+        return msgspec.structs.replace(
+            self,
+            status="queued",
+            deadline=now + self.deadline - self.created_at,
+            attempts=0,
+            not_before=0.0,
+            started_at=None,
+            completed_at=None,
+            expires_at=None,
+            error=None,
+        )
+
     def expired(self) -> Job:
         """Return what is kept of the job past its time to live: that it existed."""
         return msgspec.structs.replace(self, status="expired", error=None, metadata={})

@@ -65,7 +65,7 @@ class MemoryJobStore:
         self._jobs[job_id] = job
         if result is not None:
             self._results[job_id] = result
-        if job.finished:
+        if job.status == "succeeded":
             self._requests.pop(job_id, None)
         return job
 
@@ -74,12 +74,21 @@ class MemoryJobStore:
         for job in list(self._jobs.values()):
             if job.late_at is not None and job.late_at <= now:
                 self._jobs[job.id] = job.late(now)
-                self._requests.pop(job.id, None)
             elif job.past(now) and job.status != "expired":
                 self._jobs[job.id] = job.expired()
+                self._requests.pop(job.id, None)
                 self._results.pop(job.id, None)
             elif job.status == "expired" and job.past(now - keep_s):
                 del self._jobs[job.id]
+
+    async def page(self, before: str | None, limit: int, status: str | None, model: str | None) -> list[Job]:
+        """Return the newest jobs."""
+        found = [
+            job
+            for job in self._jobs.values()
+            if (before is None or job.id < before) and status in {None, job.status} and model in {None, job.model}
+        ]
+        return sorted(found, key=lambda job: job.id, reverse=True)[:limit]
 
     async def counts(self) -> Mapping[str, int]:
         """Return how many jobs have each status."""

@@ -13,13 +13,14 @@ import random
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 import structlog
 
 from paddlewheel.config import JobSettings
 from paddlewheel.errors import (
+    ConflictError,
     DeadlineExceededError,
     ExpiredError,
     InternalError,
@@ -43,6 +44,7 @@ _FIRST_BACK_OFF_S: Final = 1.0
 _LONGEST_BACK_OFF_S: Final = 60.0
 _BEHIND_CALLS: Final = 2
 """The priority with which jobs wait in a model's queue: behind calls whose callers wait."""
+_CAN_RETRY: Final = ("failed", "cancelled")
 _STATUSES: Final = ("queued", "running", "succeeded", "failed", "cancelled")
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -58,6 +60,10 @@ class JobRunner:
         self._places = asyncio.Semaphore(settings.concurrency)
         self._added = asyncio.Event()
         self._submissions: dict[str, Submission] = {}
+        self._held: dict[tuple[str, int], Job] = {}
+        """Those that were claimed and are not settled."""
+        self._settled = asyncio.Event()
+        """Set, and replaced, whenever a job may be over."""
         self._running: set[asyncio.Task[None]] = set()
         self._loops: list[asyncio.Task[None]] = []
 
@@ -72,6 +78,8 @@ class JobRunner:
         for task in (*self._loops, *self._running):
             task.cancel()
         await asyncio.gather(*self._loops, *self._running, return_exceptions=True)
+        for job in list(self._held.values()):
+            await self._settle(job, Job.given_back)
         await self._store.close()
 
     def pause(self) -> None:
@@ -79,16 +87,16 @@ class JobRunner:
         for task in self._loops:
             task.cancel()
 
-    async def submit(self, request: InferenceRequest) -> Job:
-        """Keep `request`, whose id becomes the job's, and run it later.
+    async def submit(self, request: InferenceRequest, **wishes: Any) -> Job:
+        """Keep `request`, whose id becomes the job's, and run it later; `wishes` are fields of :class:`Job`.
 
-        Raises what :meth:`Service.admit` raises, and :class:`ResourceExhaustedError` when the store is full.
+        Raises what :meth:`Service.check` raises, and :class:`ResourceExhaustedError` when the store is full.
         """
         now = time.time()
         with self._service.refusals(request.model):
             self._service.check(request)
             left_s = self._settings.deadline_s if request.deadline is None else request.deadline - time.monotonic()
-            job = Job(
+            usual = Job(
                 id=request.id,
                 model=request.model,
                 created_at=now,
@@ -96,6 +104,7 @@ class JobRunner:
                 ttl_s=self._settings.ttl_s,
                 max_attempts=self._settings.max_attempts,
             )
+            job = msgspec.structs.replace(usual, **wishes)
             await self._store.add(job, encode_request(request))
         self._added.set()
         return job
@@ -119,6 +128,47 @@ class JobRunner:
         except NotFoundError:
             raise ExpiredError(f"The result of '{job.id}' is past its time to live.") from None
 
+    async def page(
+        self, before: str | None = None, limit: int = 50, status: str | None = None, model: str | None = None
+    ) -> list[Job]:
+        """Return the newest jobs before the one with the id `before`, the newest first."""
+        return await self._store.page(before, limit, status, model)
+
+    async def wait(self, job_id: str, seconds: float) -> Job:
+        """Return a job once it is over, or as it stands after `seconds`; raises as :meth:`get`."""
+        until = time.monotonic() + seconds
+        while True:
+            settled = self._settled
+            job = await self.get(job_id)
+            left_s = until - time.monotonic()
+            if job.finished or left_s <= 0:
+                return job
+            try:
+                async with asyncio.timeout(left_s):
+                    await settled.wait()
+            except TimeoutError:
+                continue
+
+    async def cancel(self, job_id: str) -> Job:
+        """Cancel a job, waiting or running, and return it; one that is over stays as it is. Raises as :meth:`get`."""
+        await self.get(job_id)
+        now = time.time()
+        await self._store.change(job_id, lambda job: None if job.finished else job.cancelled(now))
+        submission = self._submissions.get(job_id)
+        if submission is not None:
+            submission.leave()
+        self._tell()
+        return await self.get(job_id)
+
+    async def retry(self, job_id: str) -> Job:
+        """Run a job that failed or was cancelled again, and return it; raises :class:`ConflictError` for others."""
+        job, now = await self.get(job_id), time.time()
+        again = await self._store.change(job_id, lambda job: job.again(now) if job.status in _CAN_RETRY else None)
+        if again is None:
+            raise ConflictError(f"The job is {job.status}; only one that failed or was cancelled can be retried.")
+        self._added.set()
+        return again
+
     async def observe(self) -> None:
         """Bring the metric of kept jobs up to date."""
         counts = await self._store.counts()
@@ -128,19 +178,28 @@ class JobRunner:
     async def _run_forever(self) -> None:
         while True:
             await self._places.acquire()
-            task = asyncio.create_task(self._run(await self._next()))
+            try:
+                job = await self._next()
+            except Exception:  # a disk that fails now may not for ever
+                _log.exception("the job store failed; it is tried again")
+                self._places.release()
+                await asyncio.sleep(_LOOK_AGAIN_S)
+                continue
+            task = asyncio.create_task(self._run(job))
             self._running.add(task)
             task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._places.release()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a job could not be settled; it is tried again when its lease is over", exc_info=error)
 
     async def _next(self) -> Job:
         """Claim the next job, once there is one."""
         while True:
             self._added.clear()
-            job = await self._store.claim(time.time(), self._settings.lease_s)
+            job = await self._claim()
             if job is not None:
                 return job
             try:
@@ -148,6 +207,17 @@ class JobRunner:
                     await self._added.wait()
             except TimeoutError:
                 continue
+
+    async def _claim(self) -> Job | None:
+        """Claim a job; a claim that is under way when this is cancelled is waited for, so that it is not forgotten."""
+        claiming = asyncio.ensure_future(self._store.claim(time.time(), self._settings.lease_s))
+        try:
+            job = await asyncio.shield(claiming)
+        finally:
+            job = await claiming
+            if job is not None:
+                self._held[job.id, job.fence] = job
+        return job
 
     async def _run(self, job: Job) -> None:
         """Make one attempt, and keep what came of it, unless somebody else has the job by then."""
@@ -157,9 +227,6 @@ class JobRunner:
         try:
             result = encode_response(await self._attempt(job))
             change = partial(Job.succeeded, now=time.time())
-        except asyncio.CancelledError:
-            await self._settle(job, Job.given_back)
-            raise
         except PaddlewheelError as error:
             change = _after(job, error, time.time())
         except Exception:  # a fault of ours must not leave the job running for ever
@@ -178,17 +245,25 @@ class JobRunner:
         levels = self._service.models.describe(request.model, request.version).batching.priority_levels
         submission = self._service.submit(msgspec.structs.replace(request, priority=min(_BEHIND_CALLS, levels)))
         self._submissions[job.id] = submission
+        promotion = asyncio.get_running_loop().call_later(self._settings.patience_s, submission.promote)
         try:
             return await self._service.wait(submission)
         finally:
-            del self._submissions[job.id]
+            promotion.cancel()
+            if self._submissions.get(job.id) is submission:
+                del self._submissions[job.id]
 
     async def _settle(self, job: Job, change: Callable[[Job], Job], result: bytes | None = None) -> None:
-        if (
-            await self._store.change(job.id, lambda kept: change(kept) if kept.holds(job.fence) else None, result)
-            is None
-        ):
-            _log.warning("job was taken over; its result is dropped", request_id=job.id, fence=job.fence)
+        kept = await self._store.change(job.id, lambda now: change(now) if now.holds(job.fence) else None, result)
+        self._held.pop((job.id, job.fence), None)
+        self._tell()
+        if kept is None:
+            _log.info("job is not ours any more; what came of it is dropped", request_id=job.id, fence=job.fence)
+
+    def _tell(self) -> None:
+        """Wake those who wait for a job to be over."""
+        self._settled.set()
+        self._settled = asyncio.Event()
 
     async def _renew_forever(self, job: Job) -> None:
         lease_s = self._settings.lease_s
@@ -201,7 +276,11 @@ class JobRunner:
         ttl_s = self._settings.ttl_s
         while True:
             await asyncio.sleep(_SWEEP_INTERVAL_S)
-            await self._store.sweep(time.time(), ttl_s)
+            try:
+                await self._store.sweep(time.time(), ttl_s)
+            except Exception:  # likewise
+                _log.exception("the job store could not be swept; it is tried again")
+                await asyncio.sleep(_LOOK_AGAIN_S)
 
 
 def _after(job: Job, error: PaddlewheelError, now: float) -> Callable[[Job], Job]:
@@ -213,6 +292,8 @@ def _after(job: Job, error: PaddlewheelError, now: float) -> Callable[[Job], Job
         again_at = now + (error.retry_after_s or _FIRST_BACK_OFF_S)
         if again_at < job.deadline:
             return partial(Job.given_back, not_before=again_at)
+        late = DeadlineExceededError(f"The deadline will have passed before it can be tried again: {error.detail}")
+        return partial(Job.failed, error=late, now=now)
     back_off_s = min(_FIRST_BACK_OFF_S * 2 ** (job.attempts - 1), _LONGEST_BACK_OFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
     can_help = isinstance(error, WorkerCrashedError) and job.attempts < job.max_attempts
     if can_help and now + back_off_s < job.deadline:

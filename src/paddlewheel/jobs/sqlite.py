@@ -24,7 +24,7 @@ _VERSION: Final = 1
 _LOCKED_S: Final = 1.0
 _SCHEMA: Final = """
 CREATE TABLE jobs (
-    id TEXT PRIMARY KEY, status TEXT NOT NULL, priority INTEGER NOT NULL, created_at REAL NOT NULL,
+    id TEXT PRIMARY KEY, model TEXT NOT NULL, status TEXT NOT NULL, priority INTEGER NOT NULL, created_at REAL NOT NULL,
     due_at REAL, late_at REAL, past_at REAL, job BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX jobs_due ON jobs (priority, created_at, id) WHERE due_at IS NOT NULL;
@@ -117,7 +117,7 @@ class SqliteJobStore:
                 self._put(job)
                 if result is not None:
                     self._put_payload(job_id, "result", result)
-                if job.finished:
+                if job.status == "succeeded":
                     self._connection.execute("DELETE FROM payloads WHERE id = ? AND kind = 'request'", (job_id,))
                 return job
 
@@ -131,7 +131,6 @@ class SqliteJobStore:
                 self._connection.execute("BEGIN IMMEDIATE")
                 for job in self._jobs("SELECT job FROM jobs WHERE late_at <= ?", now):
                     self._put(job.late(now))
-                    self._connection.execute("DELETE FROM payloads WHERE id = ?", (job.id,))
                 for job in self._jobs("SELECT job FROM jobs WHERE past_at <= ?", now):
                     if job.status != "expired":
                         self._put(job.expired())
@@ -140,6 +139,14 @@ class SqliteJobStore:
                         self._connection.execute("DELETE FROM jobs WHERE id = ?", (job.id,))
 
         await self._do(sweep)
+
+    async def page(self, before: str | None, limit: int, status: str | None, model: str | None) -> list[Job]:
+        """Return the newest jobs."""
+        given = {"id < ?": before, "status = ?": status, "model = ?": model}
+        wanted = {condition: value for condition, value in given.items() if value is not None}
+        where = f"WHERE {' AND '.join(wanted)} " if wanted else ""
+        query = f"SELECT job FROM jobs {where}ORDER BY id DESC LIMIT ?"  # noqa: S608  # conditions of our own
+        return await self._do(lambda: self._jobs(query, *wanted.values(), limit))
 
     async def counts(self) -> Mapping[str, int]:
         """Return how many jobs have each status."""
@@ -194,9 +201,10 @@ class SqliteJobStore:
 
     def _put(self, job: Job) -> None:
         self._connection.execute(
-            "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 job.id,
+                job.model,
                 job.status,
                 job.priority,
                 job.created_at,

@@ -51,7 +51,7 @@ class JobStore(Protocol):
     async def change(self, job_id: str, change: Change, result: bytes | None = None) -> Job | None:
         """Change a job and keep its `result` with it; returns the job if it was changed.
 
-        What a job was called with is forgotten once it has finished.
+        What a job was called with is forgotten once it has succeeded.
         """
         ...
 
@@ -60,6 +60,10 @@ class JobStore(Protocol):
 
         That there was such a job is forgotten `keep_s` later.
         """
+        ...
+
+    async def page(self, before: str | None, limit: int, status: str | None, model: str | None) -> list[Job]:
+        """Return the newest jobs whose id lies before `before`, the newest first; ids are in order of time."""
         ...
 
     async def counts(self) -> Mapping[str, int]:
