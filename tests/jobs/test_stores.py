@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,7 @@ async def test_a_file_outlives_its_store(tmp_path: Path) -> None:
     first = SqliteJobStore(file, MAX_JOBS, MAX_BYTES)
     await first.open()
     await first.add(job_of("a"), b"request")
+    assert _modes(tmp_path) == {0o600}
     await first.add(job_of("b"), b"request")
     await first.claim(0.0, 5.0)
     await first.change("b", lambda job: job.succeeded(0.0), b"result")
@@ -179,6 +181,10 @@ async def test_a_file_outlives_its_store(tmp_path: Path) -> None:
         await SqliteJobStore(file, MAX_JOBS, MAX_BYTES).open()
 
 
+def _modes(folder: Path) -> set[int]:
+    return {each.stat().st_mode & 0o777 for each in folder.iterdir()}
+
+
 class Stores(RuleBasedStateMachine):
     """Every step on every store gives what it gives in memory."""
 
@@ -188,13 +194,15 @@ class Stores(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.model = MemoryJobStore(MAX_JOBS, MAX_BYTES)
-        self.other = SqliteJobStore(Path(":memory:"), MAX_JOBS, MAX_BYTES)
+        self.folder = tempfile.TemporaryDirectory()
+        self.other = SqliteJobStore(Path(self.folder.name) / "jobs.sqlite", MAX_JOBS, MAX_BYTES)
         self.loop.run_until_complete(self.other.open())
         self.now, self.count = 0.0, 0
 
     def teardown(self) -> None:
         """Close the store."""
         self.loop.run_until_complete(self.other.close())
+        self.folder.cleanup()
         self.loop.close()
 
     def both(self, step: Any) -> Any:

@@ -121,6 +121,7 @@ def _summarise(console: Console, service: Service, address: Address) -> None:
         console.print(
             f"pool   {name}: {pool.workers} workers on {device}, {available_cores()} cores, {threads}{alone}",
             highlight=False,
+            soft_wrap=True,
         )
     base = address.http
     console.print(f"ready  {address}    docs {base}/docs    metrics {base}/metrics", highlight=False, soft_wrap=True)

@@ -7,6 +7,7 @@ has the connection, so steps never wait for each other's locks and the event loo
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from paddlewheel.jobs.store import Change, no_such_job, store_is_full
 Value = TypeVar("Value")
 _VERSION: Final = 1
 _LOCKED_S: Final = 1.0
+_MODE: Final = 0o600
 _SCHEMA: Final = """
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, model TEXT NOT NULL, status TEXT NOT NULL, priority INTEGER NOT NULL, created_at REAL NOT NULL,
@@ -166,6 +168,8 @@ class SqliteJobStore:
     def _connect(self) -> None:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
+            # What callers sent is for nobody else's eyes; SQLite gives its other files the same mode.
+            os.close(os.open(self._file, os.O_CREAT | os.O_RDWR, _MODE))
             self._connection = sqlite3.connect(self._file, isolation_level=None, timeout=_LOCKED_S)
             # The file is this server's alone: another would fail jobs of models that it does not have.
             self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
