@@ -9,7 +9,6 @@ As many jobs are under way as keep the workers busy; the others wait in the stor
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,27 +20,21 @@ import structlog
 from paddlewheel.config import JobSettings
 from paddlewheel.errors import (
     ConflictError,
-    DeadlineExceededError,
     ExpiredError,
     InternalError,
-    ModelLoadError,
     NotFoundError,
     PaddlewheelError,
-    ResourceExhaustedError,
-    UnavailableError,
-    WorkerCrashedError,
 )
 from paddlewheel.inference import InferenceRequest, InferenceResponse
 from paddlewheel.jobs.job import Job
 from paddlewheel.jobs.payload import decode_request, decode_response, encode_request, encode_response
+from paddlewheel.jobs.retrying import after_error
 from paddlewheel.jobs.store import JobStore
 from paddlewheel.service import Service, Submission
 
 _LOOK_AGAIN_S: Final = 1.0
 """How often the store is looked at for jobs that became due without anybody saying so."""
 _SWEEP_INTERVAL_S: Final = 0.25
-_FIRST_BACK_OFF_S: Final = 1.0
-_LONGEST_BACK_OFF_S: Final = 60.0
 _BEHIND_CALLS: Final = 2
 """The priority with which jobs wait in a model's queue: behind calls whose callers wait."""
 _CAN_RETRY: Final = ("failed", "cancelled")
@@ -228,7 +221,7 @@ class JobRunner:
             result = encode_response(await self._attempt(job))
             change = partial(Job.succeeded, now=time.time())
         except PaddlewheelError as error:
-            change = _after(job, error, time.time())
+            change = after_error(job, error, time.time())
         except Exception:  # a fault of ours must not leave the job running for ever
             _log.exception("job failed", request_id=job.id)
             fault = InternalError("The job failed; the server's log has the reason under its id.")
@@ -281,21 +274,3 @@ class JobRunner:
             except Exception:  # likewise
                 _log.exception("the job store could not be swept; it is tried again")
                 await asyncio.sleep(_LOOK_AGAIN_S)
-
-
-def _after(job: Job, error: PaddlewheelError, now: float) -> Callable[[Job], Job]:
-    """Return what becomes of a job whose attempt ended with `error`: it is tried again where that can help."""
-    if isinstance(error, ModelLoadError | DeadlineExceededError):
-        return partial(Job.failed, error=error, now=now)
-    if isinstance(error, ResourceExhaustedError | UnavailableError):
-        # There was no room or no model: it was not its attempt that failed.
-        again_at = now + (error.retry_after_s or _FIRST_BACK_OFF_S)
-        if again_at < job.deadline:
-            return partial(Job.given_back, not_before=again_at)
-        late = DeadlineExceededError(f"The deadline will have passed before it can be tried again: {error.detail}")
-        return partial(Job.failed, error=late, now=now)
-    back_off_s = min(_FIRST_BACK_OFF_S * 2 ** (job.attempts - 1), _LONGEST_BACK_OFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
-    can_help = isinstance(error, WorkerCrashedError) and job.attempts < job.max_attempts
-    if can_help and now + back_off_s < job.deadline:
-        return partial(Job.retried, error=error, not_before=now + back_off_s)
-    return partial(Job.failed, error=error, now=now)
