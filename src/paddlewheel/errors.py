@@ -11,6 +11,7 @@
     ├── NotFoundError               404
     ├── ExpiredError                410  existed, past its time to live
     ├── ConflictError               409
+    │   └── KeyReusedError          422  an idempotency key came with another request
     ├── ResourceExhaustedError      503  the queue or the store is full
     │   └── RateLimitedError        429  over the caller's own limit
     ├── UnavailableError            503  draining, or the model is not loaded
@@ -131,6 +132,13 @@ class ConflictError(PaddlewheelError):
     code = "CONFLICT"
     http_status = 409
     title = "Conflict"
+
+
+class KeyReusedError(ConflictError):
+    """An idempotency key came again with another request."""
+
+    http_status = 422
+    title = "Idempotency key reused"
 
 
 class ResourceExhaustedError(PaddlewheelError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,27 @@ def test_pictures(server: RunningServer) -> None:
     assert len(waited(server, response.headers["location"])["result"]["lines"]) == 7
 
 
+def events(server: RunningServer, url: str, last_id: str | None = None) -> list[dict[str, str]]:
+    """Return the events of a job until their stream ends."""
+    headers = {} if last_id is None else {"Last-Event-ID": last_id}
+    response = server.client.get(f"{url}/events", headers=headers)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    blocks = [block for block in response.text.split("\n\n") if block and not block.startswith(":")]
+    return [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
+
+
+def test_events(server: RunningServer) -> None:
+    """Each state once, the last with the result; who comes back with an event's id hears what came after it."""
+    occupied, url = made(server, order(1)), made(server, order(0.5))
+    seen = events(server, url)
+    assert [event["event"] for event in seen] == ["status", "status", "completed"]
+    assert [json.loads(event["data"])["status"] for event in seen] == ["queued", "running", "succeeded"]
+    assert json.loads(seen[-1]["data"])["result"]["outputs"][0]["data"] == [0.5]
+    assert [event["event"] for event in events(server, url, seen[0]["id"])] == ["completed"]
+    assert events(server, url, seen[-1]["id"]) == []
+    waited(server, occupied)
+
+
 def test_any_synchronous_call_may_become_a_job(server: RunningServer) -> None:
     """The Open Inference Protocol's call with the header."""
     headers = {"Prefer": "wait=1, respond-async"}
@@ -133,6 +155,22 @@ def test_pages(server: RunningServer) -> None:
     ids = [job["id"] for job in first["jobs"] + rest["jobs"]]
     assert ids[:5] == [url.removeprefix("/v1/jobs/") for url in reversed(urls)]
     assert server.client.get("/v1/jobs", params={"status": "none"}).status_code == 400
+
+
+def test_an_idempotency_key_makes_one_job(server: RunningServer) -> None:
+    """The same key and body give the same job, while it waits and when it is over; another body is refused."""
+    headers = {"Idempotency-Key": "order 17"}
+    answers = [server.client.post("/v1/jobs", json=order(0.1), headers=headers) for _ in range(3)]
+    (url,) = {answer.headers["location"] for answer in answers}
+    waited(server, url)
+    late = server.client.post("/v1/jobs", json=order(0.1), headers=headers)
+    assert (late.status_code, late.json()["status"], late.headers["location"]) == (202, "succeeded", url)
+    other = server.client.post("/v1/jobs", json=order(0.2), headers=headers)
+    assert (other.status_code, other.json()["code"]) == (422, "CONFLICT")
+    assert server.client.post("/v1/jobs", json=order(0), headers={"Idempotency-Key": "x" * 256}).status_code == 400
+    picture = PICTURE.read_bytes()
+    pictures = [server.client.post("/ocr/async", content=picture, headers={"Idempotency-Key": "p"}) for _ in range(2)]
+    assert len({answer.json()["request_id"] for answer in pictures}) == 1
 
 
 def test_a_deadline(server: RunningServer) -> None:

@@ -188,6 +188,23 @@ async def _length(values: list[float]) -> int:
     return len(values)
 
 
+async def test_a_job_is_seen_in_order_and_never_missed() -> None:
+    """Looked at in a tight loop from its submission on, each is queued, then running, then succeeded."""
+
+    async def watched(runner: JobRunner, job: Job) -> list[str]:
+        seen = ["queued"]
+        while seen[-1] != "succeeded":
+            status = (await runner.get(job.id)).status
+            seen += [status] if status != seen[-1] else []
+            await asyncio.sleep(0)
+        return seen
+
+    async with running() as runner:
+        jobs = [await runner.submit(request(0.01)) for _ in range(30)]
+        histories = await asyncio.gather(*(watched(runner, job) for job in jobs))
+    assert {tuple(history) for history in histories} <= {("queued", "running", "succeeded"), ("queued", "succeeded")}
+
+
 async def test_a_result_expires() -> None:
     """After its time to live it is expired, and later unknown."""
     async with running(ttl_s=0.5) as runner:

@@ -113,6 +113,20 @@ async def test_what_failed_can_be_run_again(store: JobStore) -> None:
         await store.request("a")
 
 
+async def test_a_key_makes_one_job(store: JobStore) -> None:
+    """A second job with a key is the first one, whatever became of it, until that is forgotten."""
+    first = job_of("a", key="k", digest=b"1")
+    assert await store.add(first, b"request") == first
+    assert (await store.add(job_of("b", key="k", digest=b"2"), b"")).id == "a"
+    await store.change("a", lambda job: job.succeeded(0.0), b"")
+    assert (await store.add(job_of("c", key="k"), b"")).status == "succeeded"
+    assert sum((await store.counts()).values()) == 1
+    await store.sweep(10.0, 10.0)
+    assert (await store.add(job_of("d", key="k"), b"")).status == "expired"
+    await store.sweep(20.0, 10.0)
+    assert (await store.add(job_of("e", key="k"), b"")).id == "e"
+
+
 async def test_pages(store: JobStore) -> None:
     """The newest first, from a cursor on, of one status or model."""
     for name in "abcd":
@@ -218,11 +232,17 @@ class Stores(RuleBasedStateMachine):
         assert found == expected
         return expected
 
-    @rule(target=jobs, priority=st.integers(0, 2), wait=st.integers(0, 5), size=st.sampled_from([0, 10, 400, 1001]))
-    def add(self, priority: int, wait: int, size: int) -> str:
+    @rule(
+        target=jobs,
+        priority=st.integers(0, 2),
+        wait=st.integers(0, 5),
+        size=st.sampled_from([0, 10, 400, 1001]),
+        key=st.sampled_from([None, None, "k", "l"]),
+    )
+    def add(self, priority: int, wait: int, size: int, key: str | None) -> str:
         """Add a job."""
         self.count += 1
-        job = job_of(f"{self.count}", created_at=self.now, priority=priority, not_before=self.now + wait)
+        job = job_of(f"{self.count}", created_at=self.now, priority=priority, not_before=self.now + wait, key=key)
         self.both(lambda store: store.add(job, b"r" * size))
         return job.id
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import zlib
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ from paddlewheel.inference import InferenceRequest, InferenceResponse
 from paddlewheel.service import Service
 
 Result = TypeVar("Result")
+_KEY: Final = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,254}")
 _WINDOWS: Final = {"gzip": 31, "deflate": 15}
 """How zlib is told what to expect."""
 
@@ -37,6 +39,14 @@ def deadline_of(headers: Mapping[str, str], limits: Limits) -> float | None:
     except ValueError:
         seconds = math.nan
     return deadline_after(seconds, limits, f"X-Request-Timeout is {text!r:.40}")
+
+
+def idempotency_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key by which a job is made once (``Idempotency-Key``); raises :class:`InvalidArgumentError`."""
+    key = headers.get("idempotency-key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise InvalidArgumentError("The Idempotency-Key is not well formed; expected 1 to 255 printable characters.")
+    return key
 
 
 def prefers_async(headers: Mapping[str, str]) -> bool:

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from paddlewheel.caller import STICKY_KEY, read_classes, read_options
 from paddlewheel.config import Limits
 from paddlewheel.errors import InvalidArgumentError, PaddlewheelError, PayloadTooLargeError
-from paddlewheel.http.calls import deadline_of, infer, prefers_async, read_body
+from paddlewheel.http.calls import deadline_of, idempotency_key, infer, prefers_async, read_body
 from paddlewheel.http.job_body import accepted
 from paddlewheel.http.json_tensors import read_tensor, write_tensor
 from paddlewheel.http.problems import problem
@@ -67,7 +67,7 @@ class InferEndpoint:
             request_id = new_job_id(time.time()) if wants_job else scope["state"]["request_id"]
             request = call.request(request_id, model, version)
         if wants_job:
-            job = await self._jobs.submit(request)
+            job = await self._jobs.submit(request, key=idempotency_key(headers))
             await accepted(job, {"Preference-Applied": "respond-async"})(scope, receive, send)
             return
         response = await infer(self._service, request, scope)

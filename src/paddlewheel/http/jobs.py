@@ -11,11 +11,13 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Query
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from paddlewheel.caller import STICKY_KEY
+from paddlewheel.http.calls import idempotency_key
 from paddlewheel.http.infer import Call
 from paddlewheel.http.job_body import accepted, job_body, job_head, json_response
+from paddlewheel.http.job_events import job_events
 from paddlewheel.http.pictures import decode_base64
 from paddlewheel.http.schemas import PROBLEMS, JobOrder
 from paddlewheel.inference import InferenceRequest, Tensor, deadline_in
@@ -23,6 +25,7 @@ from paddlewheel.jobs import JobRunner, Status
 from paddlewheel.jobs.job import new_job_id
 from paddlewheel.service import Service
 
+_EVENTS: Final = "text/event-stream; charset=utf-8"
 _MOST_ON_A_PAGE: Final = 100
 _LONGEST_WAIT_S: Final = 60
 _WAIT: Final = re.compile(r"(?:^|[,;\s])wait=(\d{1,4})(?=$|[,;\s])")
@@ -36,9 +39,10 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
     async def make(order: JobOrder, request: Request) -> Response:
         with service.refusals(order.model):
             call = _call(order, service, request.headers)
+        key = idempotency_key(request.headers)
         wishes = {"ttl_s": order.ttl_s, "max_attempts": order.max_attempts, "priority": order.priority}
         given = {name: value for name, value in wishes.items() if value is not None}
-        return accepted(await jobs.submit(call, metadata=order.metadata, **given))
+        return accepted(await jobs.submit(call, metadata=order.metadata, key=key, **given))
 
     @router.get("", summary="The newest jobs", responses=PROBLEMS)
     async def page(
@@ -57,6 +61,13 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
         job = await jobs.wait(job_id, seconds)
         headers = {"Preference-Applied": f"wait={seconds}"} if seconds else {}
         return json_response(await job_body(job, service, jobs), headers=headers)
+
+    @router.get("/{job_id}/events", summary="A job's changes, as server-sent events", responses=PROBLEMS)
+    async def events(job_id: str, request: Request) -> Response:
+        await jobs.get(job_id)
+        stream = job_events(job_id, request.headers.get("last-event-id"), service, jobs)
+        # A proxy that gathers answers would hold them back.
+        return StreamingResponse(stream, 200, {"X-Accel-Buffering": "no", "Cache-Control": "no-store"}, _EVENTS)
 
     @router.post("/{job_id}/cancel", summary="Cancel a job, waiting or running", responses=PROBLEMS)
     @router.delete("/{job_id}", summary="Cancel a job, waiting or running", responses=PROBLEMS)

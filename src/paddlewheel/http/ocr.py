@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paddlewheel.errors import ErrorRecord
-from paddlewheel.http.calls import deadline_of, infer, prefers_async
+from paddlewheel.http.calls import deadline_of, idempotency_key, infer, prefers_async
 from paddlewheel.http.job_body import accepted
 from paddlewheel.http.pictures import read_picture
 from paddlewheel.http.problems import recorded_problem
@@ -45,7 +45,9 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
             deadline = deadline_of(request.headers, limits)
         if prefers_async(request.headers):
             call = _call(new_job_id(time.time()), picture, parameters, deadline)
-            return accepted(await jobs.submit(call), {"Preference-Applied": "respond-async"})
+            return accepted(
+                await jobs.submit(call, key=idempotency_key(request.headers)), {"Preference-Applied": "respond-async"}
+            )
         call = _call(request.state.request_id, picture, parameters, deadline)
         response = await infer(service, call, request.scope)
         return _json(page_body(response))
@@ -62,7 +64,8 @@ def routes(service: Service, jobs: JobRunner) -> APIRouter:
         with service.refusals(MODEL):
             picture, parameters = await read_picture(request, service.settings)
             deadline = deadline_of(request.headers, limits) or deadline_in(service.settings.jobs.deadline_s)
-        job = await jobs.submit(_call(new_job_id(time.time()), picture, parameters, deadline))
+        call = _call(new_job_id(time.time()), picture, parameters, deadline)
+        job = await jobs.submit(call, key=idempotency_key(request.headers))
         url = f"/ocr/result/{job.id}"
         body = {"request_id": job.id, "status": "submitted", "status_url": url}
         return _json(body, 202, {"Location": url, "Retry-After": str(_POLL_AFTER_S)})

@@ -49,6 +49,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 1
     error: ErrorRecord | None = None
     metadata: Mapping[str, Any] = {}
+    key: str | None = None
+    """The caller's idempotency key: a second job with it is not made, as long as this one is known."""
+    digest: bytes = b""
+    """Of what it was called with: the same key must come with the same."""
 
     @property
     def finished(self) -> bool:

@@ -28,13 +28,18 @@ class MemoryJobStore:
     async def close(self) -> None:
         """Do nothing: it goes with the process."""
 
-    async def add(self, job: Job, request: bytes) -> None:
+    async def add(self, job: Job, request: bytes) -> Job:
         """Keep a new job."""
+        if job.key is not None:
+            for each in self._jobs.values():
+                if each.key == job.key:
+                    return each
         kept = sum(map(len, self._requests.values())) + sum(map(len, self._results.values()))
         live = sum(each.status != "expired" for each in self._jobs.values())
         if live >= self._max_jobs or kept + len(request) > self._max_bytes:
             raise store_is_full(self._max_jobs, self._max_bytes)
         self._jobs[job.id], self._requests[job.id] = job, request
+        return job
 
     async def get(self, job_id: str) -> Job:
         """Return a job."""

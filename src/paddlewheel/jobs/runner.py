@@ -9,8 +9,10 @@ As many jobs are under way as keep the workers busy; the others wait in the stor
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Self
 
@@ -22,6 +24,7 @@ from paddlewheel.errors import (
     ConflictError,
     ExpiredError,
     InternalError,
+    KeyReusedError,
     NotFoundError,
     PaddlewheelError,
 )
@@ -43,6 +46,14 @@ _STATUSES: Final = ("queued", "running", "succeeded", "failed", "cancelled")
 _log = structlog.stdlib.get_logger(__name__)
 
 
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """A job that was claimed, and its request once that waits or runs."""
+
+    job: Job
+    submission: Submission | None = None
+
+
 class JobRunner:
     """Takes jobs, and runs them; start and stop it with ``async with``."""
 
@@ -52,9 +63,8 @@ class JobRunner:
         self._settings = settings
         self._places = asyncio.Semaphore(settings.concurrency)
         self._added = asyncio.Event()
-        self._submissions: dict[str, Submission] = {}
-        self._held: dict[tuple[str, int], Job] = {}
-        """Those that were claimed and are not settled."""
+        self._attempts: dict[str, _Attempt] = {}
+        """Of the jobs that were claimed here and are not settled."""
         self._settled = asyncio.Event()
         """Set, and replaced, whenever a job may be over."""
         self._running: set[asyncio.Task[None]] = set()
@@ -71,8 +81,8 @@ class JobRunner:
         for task in (*self._loops, *self._running):
             task.cancel()
         await asyncio.gather(*self._loops, *self._running, return_exceptions=True)
-        for job in list(self._held.values()):
-            await self._settle(job, Job.given_back)
+        for attempt in list(self._attempts.values()):
+            await self._settle(attempt, Job.given_back)
         await self._store.close()
 
     def pause(self) -> None:
@@ -83,7 +93,9 @@ class JobRunner:
     async def submit(self, request: InferenceRequest, **wishes: Any) -> Job:
         """Keep `request`, whose id becomes the job's, and run it later; `wishes` are fields of :class:`Job`.
 
-        Raises what :meth:`Service.check` raises, and :class:`ResourceExhaustedError` when the store is full.
+        With a `key` among them that is known already, the job that has it is returned. Raises what
+        :meth:`Service.check` raises, :class:`ResourceExhaustedError` when the store is full, and
+        :class:`KeyReusedError` if the key was for another request.
         """
         now = time.time()
         with self._service.refusals(request.model):
@@ -97,10 +109,13 @@ class JobRunner:
                 ttl_s=self._settings.ttl_s,
                 max_attempts=self._settings.max_attempts,
             )
-            job = msgspec.structs.replace(usual, **wishes)
-            await self._store.add(job, encode_request(request))
+            digest = _digest(request) if wishes.get("key") is not None else b""
+            job = msgspec.structs.replace(usual, digest=digest, **wishes)
+            kept = await self._store.add(job, encode_request(request))
+            if kept.digest != job.digest:
+                raise KeyReusedError("The Idempotency-Key came before with another request; expected a new one.")
         self._added.set()
-        return job
+        return kept
 
     async def get(self, job_id: str) -> Job:
         """Return a job as it stands; raises :class:`NotFoundError` or :class:`ExpiredError`.
@@ -110,9 +125,9 @@ class JobRunner:
         job = await self._store.get(job_id)
         if job.status == "expired" or job.past(time.time()):
             raise ExpiredError(f"The result of '{job_id}' is past its time to live.")
-        submission = self._submissions.get(job_id)
-        waits = submission is not None and submission.dispatched_at is None
-        return msgspec.structs.replace(job, status="queued") if waits and job.status == "running" else job
+        attempt = self._attempts.get(job_id)
+        runs = attempt is not None and attempt.submission is not None and attempt.submission.dispatched_at is not None
+        return msgspec.structs.replace(job, status="queued") if job.status == "running" and not runs else job
 
     async def response(self, job: Job) -> InferenceResponse:
         """Return the answer of a job that succeeded; raises :class:`ExpiredError` if it was swept meanwhile."""
@@ -147,9 +162,9 @@ class JobRunner:
         await self.get(job_id)
         now = time.time()
         await self._store.change(job_id, lambda job: None if job.finished else job.cancelled(now))
-        submission = self._submissions.get(job_id)
-        if submission is not None:
-            submission.leave()
+        attempt = self._attempts.get(job_id)
+        if attempt is not None and attempt.submission is not None:
+            attempt.submission.leave()
         self._tell()
         return await self.get(job_id)
 
@@ -178,7 +193,7 @@ class JobRunner:
                 self._places.release()
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
-            task = asyncio.create_task(self._run(job))
+            task = asyncio.create_task(self._run(self._attempts[job.id]))
             self._running.add(task)
             task.add_done_callback(self._ended)
 
@@ -209,16 +224,16 @@ class JobRunner:
         finally:
             job = await claiming
             if job is not None:
-                self._held[job.id, job.fence] = job
+                self._attempts[job.id] = _Attempt(job)
         return job
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, attempt: _Attempt) -> None:
         """Make one attempt, and keep what came of it, unless somebody else has the job by then."""
+        job, result = attempt.job, None
         renewing = asyncio.create_task(self._renew_forever(job))
-        result: bytes | None = None
         change: Callable[[Job], Job]
         try:
-            result = encode_response(await self._attempt(job))
+            result = encode_response(await self._answer(attempt))
             change = partial(Job.succeeded, now=time.time())
         except PaddlewheelError as error:
             change = after_error(job, error, time.time())
@@ -228,27 +243,28 @@ class JobRunner:
             change = partial(Job.failed, error=fault, now=time.time())
         finally:
             renewing.cancel()
-        await self._settle(job, change, result)
+        await self._settle(attempt, change, result)
 
-    async def _attempt(self, job: Job) -> InferenceResponse:
+    async def _answer(self, attempt: _Attempt) -> InferenceResponse:
+        job = attempt.job
         if job.attempts > job.max_attempts:
             raise InternalError(f"The job was begun {job.max_attempts} times, and whoever ran it ended each time.")
         deadline = time.monotonic() + job.deadline - time.time()
         request = decode_request(await self._store.request(job.id), deadline)
         levels = self._service.models.describe(request.model, request.version).batching.priority_levels
         submission = self._service.submit(msgspec.structs.replace(request, priority=min(_BEHIND_CALLS, levels)))
-        self._submissions[job.id] = submission
+        attempt.submission = submission
         promotion = asyncio.get_running_loop().call_later(self._settings.patience_s, submission.promote)
         try:
             return await self._service.wait(submission)
         finally:
             promotion.cancel()
-            if self._submissions.get(job.id) is submission:
-                del self._submissions[job.id]
 
-    async def _settle(self, job: Job, change: Callable[[Job], Job], result: bytes | None = None) -> None:
+    async def _settle(self, attempt: _Attempt, change: Callable[[Job], Job], result: bytes | None = None) -> None:
+        job = attempt.job
         kept = await self._store.change(job.id, lambda now: change(now) if now.holds(job.fence) else None, result)
-        self._held.pop((job.id, job.fence), None)
+        if self._attempts.get(job.id) is attempt:
+            del self._attempts[job.id]
         self._tell()
         if kept is None:
             _log.info("job is not ours any more; what came of it is dropped", request_id=job.id, fence=job.fence)
@@ -274,3 +290,8 @@ class JobRunner:
             except Exception:  # likewise
                 _log.exception("the job store could not be swept; it is tried again")
                 await asyncio.sleep(_LOOK_AGAIN_S)
+
+
+def _digest(request: InferenceRequest) -> bytes:
+    """Return what tells requests apart, whatever their ids."""
+    return hashlib.sha256(encode_request(msgspec.structs.replace(request, id=""))).digest()

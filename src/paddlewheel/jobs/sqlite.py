@@ -27,11 +27,12 @@ _MODE: Final = 0o600
 _SCHEMA: Final = """
 CREATE TABLE jobs (
     id TEXT PRIMARY KEY, model TEXT NOT NULL, status TEXT NOT NULL, priority INTEGER NOT NULL, created_at REAL NOT NULL,
-    due_at REAL, late_at REAL, past_at REAL, job BLOB NOT NULL
+    due_at REAL, late_at REAL, past_at REAL, key TEXT, job BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX jobs_due ON jobs (priority, created_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX jobs_late ON jobs (late_at) WHERE late_at IS NOT NULL;
 CREATE INDEX jobs_past ON jobs (past_at) WHERE past_at IS NOT NULL;
+CREATE UNIQUE INDEX jobs_key ON jobs (key) WHERE key IS NOT NULL;
 CREATE INDEX jobs_status ON jobs (status);
 CREATE TABLE payloads (
     id TEXT NOT NULL, kind TEXT NOT NULL, size INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id, kind)
@@ -61,20 +62,23 @@ class SqliteJobStore:
         await self._do(self._close)
         self._thread.shutdown()
 
-    async def add(self, job: Job, request: bytes) -> None:
+    async def add(self, job: Job, request: bytes) -> Job:
         """Keep a new job."""
 
-        def add() -> None:
+        def add() -> Job:
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
+                for same in self._jobs("SELECT job FROM jobs WHERE key = ?", job.key):
+                    return same
                 (jobs,) = self._row("SELECT count(*) FROM jobs WHERE status != 'expired'")
                 (size,) = self._row("SELECT coalesce(sum(size), 0) FROM payloads")
                 if jobs >= self._max_jobs or size + len(request) > self._max_bytes:
                     raise store_is_full(self._max_jobs, self._max_bytes)
                 self._put(job)
                 self._put_payload(job.id, "request", request)
+                return job
 
-        await self._do(add)
+        return await self._do(add)
 
     async def get(self, job_id: str) -> Job:
         """Return a job."""
@@ -205,7 +209,7 @@ class SqliteJobStore:
 
     def _put(self, job: Job) -> None:
         self._connection.execute(
-            "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 job.id,
                 job.model,
@@ -215,6 +219,7 @@ class SqliteJobStore:
                 job.due_at,
                 job.late_at,
                 job.expires_at,
+                job.key,
                 _encoder.encode(job),
             ),
         )

@@ -28,8 +28,11 @@ class JobStore(Protocol):
         """End; what is kept stays."""
         ...
 
-    async def add(self, job: Job, request: bytes) -> None:
-        """Keep a new job, for good once this returns; raises :class:`ResourceExhaustedError` when there is no room."""
+    async def add(self, job: Job, request: bytes) -> Job:
+        """Keep a new job, for good once this returns, and return it; or the one that has its key already.
+
+        Raises :class:`ResourceExhaustedError` when there is no room.
+        """
         ...
 
     async def get(self, job_id: str) -> Job:
