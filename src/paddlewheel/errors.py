@@ -225,3 +225,8 @@ def from_record(record: ErrorRecord) -> PaddlewheelError:
     """Return the error that `record` describes; an unknown kind becomes :class:`InternalError`."""
     kind = _KINDS.get(record.kind, InternalError)
     return kind(record.detail, retry_after_s=record.retry_after_s)
+
+
+def shutting_down() -> UnavailableError:
+    """Return the error for who comes, or is not served yet, when the server stops."""
+    return UnavailableError("The server is shutting down.", retry_after_s=1.0)

@@ -26,14 +26,13 @@ from paddlewheel.errors import (
     DeadlineExceededError,
     PaddlewheelError,
     ResourceExhaustedError,
-    UnavailableError,
+    shutting_down,
 )
 from paddlewheel.inference import Answer, InferenceRequest, InferenceResponse
 from paddlewheel.pipelines.classes import top_classes
 from paddlewheel.repository import ModelRepository
 from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
 
-_RESTART_RETRY_AFTER_S = 1.0
 _LATE_MARGIN = 1.25
 """By how much a request may take longer than expected and still be in time: half of them take longer than the mean."""
 
@@ -131,7 +130,7 @@ class Service:
     def check(self, request: InferenceRequest) -> None:
         """Raise what :meth:`submit` would, but for what only a queue can tell."""
         if self._refusing:
-            raise _shutting_down()
+            raise shutting_down()
         _, version = self.models.find(request.model, request.version, request.sticky_key)
         pipelines.check(version.spec, version.signature, request)
 
@@ -139,7 +138,7 @@ class Service:
         """Admit `request` and queue it; the caller must hand it to :meth:`wait`."""
         with self.refusals(request.model):
             if self._refusing:
-                raise _shutting_down()
+                raise shutting_down()
             scheduler, version = self.models.find(request.model, request.version, request.sticky_key)
         try:
             submission = self._admit(request, version, scheduler)
@@ -198,7 +197,7 @@ class Service:
         finally:
             for answer in tuple(self._waiting):
                 if not answer.done():
-                    answer.set_exception(_shutting_down())
+                    answer.set_exception(shutting_down())
 
     def _admit(self, request: InferenceRequest, version: ServedVersion, scheduler: Scheduler) -> Submission:
         pipelines.check(version.spec, version.signature, request)
@@ -241,10 +240,6 @@ class Service:
 
     def _count(self, labels: tuple[str, str], outcome: str) -> None:
         self._outcomes(*labels, outcome).inc()
-
-
-def _shutting_down() -> UnavailableError:
-    return UnavailableError("The server is shutting down.", retry_after_s=_RESTART_RETRY_AFTER_S)
 
 
 def _classified(submission: Submission, answer: Answer) -> Answer:

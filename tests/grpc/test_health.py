@@ -102,7 +102,7 @@ workers = 1
 pipeline = "tensor"
 engine = "echo"
 batching = { max_batch_size = 1 }
-engine_options = { delay_s = 0.5 }
+engine_options = { delay_s = 1.0 }
 """)
     tensor = open_inference_pb2.ModelInferRequest.InferInputTensor(name="input", datatype="FP32", shape=[1, 1])
     request = open_inference_pb2.ModelInferRequest(model_name="slow", inputs=[tensor], raw_input_contents=[b"\0" * 4])
@@ -115,10 +115,11 @@ engine_options = { delay_s = 0.5 }
         for _ in range(3):
             await call.write(request)
 
-        async def running() -> float:
-            return await asyncio.to_thread(server.metric, 'paddlewheel_running_requests{model="slow"}')
+        async def taken() -> float:
+            running = await asyncio.to_thread(server.metric, 'paddlewheel_running_requests{model="slow"}')
+            return running + await asyncio.to_thread(server.metric, 'paddlewheel_queue_depth{model="slow"}')
 
-        await eventually(running, lambda count: count == 1, 10, "the first runs")
+        await eventually(taken, lambda count: count == 3, 0.9, "all three are taken")
         server.process.send_signal(signal.SIGTERM)
         answers = [await call.read() for _ in range(3)]
         assert [answer.error_message for answer in answers] == [""] * 3

@@ -211,20 +211,16 @@ async def test_a_result_expires() -> None:
         job = await runner.submit(request(0))
         done = await over(runner, job)
         await runner.response(done)
-        await asyncio.sleep(0.55)
-        with pytest.raises(ExpiredError):
-            await runner.get(job.id)
 
-        async def unknown() -> bool:
+        async def standing() -> type[Exception] | None:
             try:
                 await runner.get(job.id)
-            except NotFoundError:
-                return True
-            except ExpiredError:
-                return False
-            return False
+            except (ExpiredError, NotFoundError) as error:
+                return type(error)
+            return None
 
-        await eventually(unknown, bool, 5, "it is forgotten")
+        assert await eventually(standing, bool, 1, "its time to live is over") is ExpiredError
+        await eventually(standing, lambda seen: seen is NotFoundError, 5, "it is forgotten")
 
 
 async def test_a_draining_server_takes_no_job() -> None:

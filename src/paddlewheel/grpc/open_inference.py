@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from google.protobuf.json_format import ParseDict
 
-from paddlewheel.errors import InvalidArgumentError, PaddlewheelError, UnavailableError
+from paddlewheel.errors import InvalidArgumentError, PaddlewheelError, shutting_down
 from paddlewheel.grpc.calls import Call, Rpc, Send, rpcs
 from paddlewheel.grpc.codec import read_request, write_response
 from paddlewheel.grpc.protos import open_inference_pb2 as pb
@@ -18,7 +18,6 @@ from paddlewheel.service import Service
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 _IN_FLIGHT: Final = 64
 """Most requests of one stream that are under way at once; further ones are read when others are answered."""
-_RESTART_RETRY_AFTER_S: Final = 1.0
 _MARK_FINAL, _IS_FINAL = "triton_enable_empty_final_response", "triton_final_response"
 
 
@@ -117,7 +116,7 @@ class OpenInference:
             await asyncio.wait({reading, closing}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*answering)
             if closing.done():
-                raise UnavailableError("The server is shutting down.", retry_after_s=_RESTART_RETRY_AFTER_S)
+                raise shutting_down()
             await reading
         finally:
             for task in (reading, closing, *answering):

@@ -17,13 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddlewheel import caller
 from paddlewheel.config import Limits
-from paddlewheel.errors import CancelledByCallerError, InvalidArgumentError, PayloadTooLargeError, UnavailableError
+from paddlewheel.errors import CancelledByCallerError, InvalidArgumentError, PayloadTooLargeError, shutting_down
 from paddlewheel.http.problems import respond
 from paddlewheel.http.protocol import ARRIVED
 from paddlewheel.telemetry.metrics import UNKNOWN, Metrics
 
 _REQUEST_ID: Final = caller.REQUEST_ID.encode()
-_RESTART_RETRY_AFTER_S: Final = 1.0
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -65,8 +64,7 @@ class RequestContext:
             if status:
                 raise
             # The server has drained; what is left here still sends its body.
-            error = UnavailableError("The server is shutting down.", retry_after_s=_RESTART_RETRY_AFTER_S)
-            await respond(error, scope, receive, send_with_id)
+            await respond(shutting_down(), scope, receive, send_with_id)
         finally:
             self._observe(scope, status, time.monotonic() - began)
 

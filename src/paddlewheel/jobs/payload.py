@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import msgspec
@@ -57,6 +58,11 @@ def encode_request(request: InferenceRequest) -> bytes:
             dict(request.classes),
         )
     )
+
+
+def digest_of(request: InferenceRequest) -> bytes:
+    """Return what tells requests apart, whatever their ids and deadlines (SHA-256, 32 bytes)."""
+    return hashlib.sha256(encode_request(msgspec.structs.replace(request, id=""))).digest()
 
 
 def decode_request(data: bytes, deadline: float) -> InferenceRequest:

@@ -32,7 +32,8 @@ def after_error(job: Job, error: PaddlewheelError, now: float) -> Callable[[Job]
             return partial(Job.given_back, not_before=again_at)
         late = DeadlineExceededError(f"The deadline will have passed before it can be tried again: {error.detail}")
         return partial(Job.failed, error=late, now=now)
-    back_off_s = min(_FIRST_BACK_OFF_S * 2 ** (job.attempts - 1), _LONGEST_BACK_OFF_S) * random.uniform(0.5, 1.0)  # noqa: S311
+    longest_s = min(_FIRST_BACK_OFF_S * 2 ** (job.attempts - 1), _LONGEST_BACK_OFF_S)
+    back_off_s = longest_s * random.uniform(0.5, 1.0)  # noqa: S311  # jitter, no secret
     can_help = isinstance(error, WorkerCrashedError) and job.attempts < job.max_attempts
     if can_help and now + back_off_s < job.deadline:
         return partial(Job.retried, error=error, not_before=now + back_off_s)

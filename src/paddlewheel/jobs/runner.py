@@ -9,7 +9,6 @@ As many jobs are under way as keep the workers busy; the others wait in the stor
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,9 +29,9 @@ from paddlewheel.errors import (
 )
 from paddlewheel.inference import InferenceRequest, InferenceResponse
 from paddlewheel.jobs.job import Job
-from paddlewheel.jobs.payload import decode_request, decode_response, encode_request, encode_response
+from paddlewheel.jobs.payload import decode_request, decode_response, digest_of, encode_request, encode_response
 from paddlewheel.jobs.retrying import after_error
-from paddlewheel.jobs.store import JobStore
+from paddlewheel.jobs.store import Change, JobStore
 from paddlewheel.service import Service, Submission
 
 _LOOK_AGAIN_S: Final = 1.0
@@ -109,7 +108,7 @@ class JobRunner:
                 ttl_s=self._settings.ttl_s,
                 max_attempts=self._settings.max_attempts,
             )
-            digest = _digest(request) if wishes.get("key") is not None else b""
+            digest = digest_of(request) if wishes.get("key") is not None else b""
             job = msgspec.structs.replace(usual, digest=digest, **wishes)
             kept = await self._store.add(job, encode_request(request))
             if kept.digest != job.digest:
@@ -262,7 +261,7 @@ class JobRunner:
 
     async def _settle(self, attempt: _Attempt, change: Callable[[Job], Job], result: bytes | None = None) -> None:
         job = attempt.job
-        kept = await self._store.change(job.id, lambda now: change(now) if now.holds(job.fence) else None, result)
+        kept = await self._store.change(job.id, _if_held(job, change), result)
         if self._attempts.get(job.id) is attempt:
             del self._attempts[job.id]
         self._tell()
@@ -278,8 +277,7 @@ class JobRunner:
         lease_s = self._settings.lease_s
         while True:
             await asyncio.sleep(lease_s / 3)
-            until = time.time() + lease_s
-            await self._store.change(job.id, lambda kept: kept.renewed(until) if kept.holds(job.fence) else None)  # noqa: B023
+            await self._store.change(job.id, _if_held(job, partial(Job.renewed, until=time.time() + lease_s)))
 
     async def _sweep_forever(self) -> None:
         ttl_s = self._settings.ttl_s
@@ -292,6 +290,6 @@ class JobRunner:
                 await asyncio.sleep(_LOOK_AGAIN_S)
 
 
-def _digest(request: InferenceRequest) -> bytes:
-    """Return what tells requests apart, whatever their ids."""
-    return hashlib.sha256(encode_request(msgspec.structs.replace(request, id=""))).digest()
+def _if_held(job: Job, change: Callable[[Job], Job]) -> Change:
+    """Return `change`, for as long as the claim of `job` is the latest."""
+    return lambda kept: change(kept) if kept.holds(job.fence) else None
