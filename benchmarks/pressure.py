@@ -134,7 +134,7 @@ def start(rounds: int) -> dict[str, Any]:
 
 
 def submit(seconds: float) -> dict[str, Any]:
-    """`POST /ocr/async` ten times a second while eight clients keep the workers busy."""
+    """`POST /ocr/async` four times a second while eight clients keep the workers busy."""
 
     async def measure(server: Server) -> list[Sample]:
         busy = asyncio.create_task(closed_loop(to_ours(server, _CARD), 8, seconds + 1))

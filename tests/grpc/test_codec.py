@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -47,6 +47,7 @@ def typed(datatype: str, shape: tuple[int, ...], **contents: object) -> pb.Model
 
 
 @given(ARRAYS)
+@example(("UINT64", np.array([2**63 + 1, 0], np.uint64)))
 def test_contents_and_raw_contents_are_the_same_tensor(drawn: tuple[str, np.ndarray]) -> None:
     """Every datatype that has a field, any shape, every bit pattern."""
     datatype, array = drawn

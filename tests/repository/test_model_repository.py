@@ -324,3 +324,10 @@ async def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
     async with serving(root, "none") as service:
         assert service.models.names() == ("adder",)
         assert await added(service) == ("3", 1)
+
+
+async def test_a_network_of_ones_own_answers_alike_on_every_cpu(tmp_path: Path) -> None:
+    """Its precision is fp32, whatever the CPU could do."""
+    put(tmp_path, 1, 1.0)
+    async with serving(tmp_path, "none") as service:
+        assert service.models.describe("adder").spec.precision == "fp32"

@@ -135,7 +135,7 @@ class ModelSettings(_Section):
     engine: Literal["auto", "paddle", "openvino", "onnxruntime", "echo"] = "auto"
     """`auto` is the fastest installed engine that loads the model's format on the pool's device."""
     precision: Literal["auto", "fp32", "bf16", "fp16", "int8"] = "auto"
-    """`auto` is bf16 on CPUs that have it, fp32 on others."""
+    """`auto` is bf16 for packs on CPUs that have it; else fp32, so that one's own networks answer alike everywhere."""
     pool: Name = "default"
     """The pool whose workers hold this model."""
     device: Device | None = None

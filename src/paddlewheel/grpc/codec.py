@@ -26,6 +26,7 @@ _CONTENTS: Final = {
     "FP64": "fp64_contents",
     BYTES: "bytes_contents",
 }
+_WIRE_DTYPES: Final = {"int64_contents": np.int64, "uint64_contents": np.uint64}
 _OF_THIS_ENCODING: Final = ("triton_enable_empty_final_response",)
 
 
@@ -107,7 +108,8 @@ def _read_typed(given: pb.ModelInferRequest.InferInputTensor) -> Tensor:
         )
     if given.datatype == BYTES:
         return Tensor.from_elements(given.name, elements, shape)
-    array, dtype = np.array(elements), DTYPES[given.datatype]
+    # A field has whole numbers of 32 or 64 bits; left alone, numpy makes floats of some of the latter.
+    array, dtype = np.array(elements, _WIRE_DTYPES.get(field)), DTYPES[given.datatype]
     with np.errstate(all="ignore"):
         cast = array.astype(dtype)
     if dtype.kind in "iu" and (lost := cast != array).any():

@@ -52,8 +52,15 @@ class Pipeline(Protocol):
         """Return what `models show` and the start-up summary print: engine, precision, device."""
         ...
 
-    def warm_up(self, threads: int) -> None:
-        """Run the model for usual shapes with `threads`, so that the first request costs what the tenth does."""
+    def warm_up(self, thread_counts: Sequence[int]) -> None:
+        """Run the networks for usual shapes: a shape is prepared once, and for each thread count that comes to use it.
+
+        The last of `thread_counts` is the one that a call gets when it is alone.
+        """
+        ...
+
+    def sample(self) -> tuple[Tensor, ...]:
+        """Return inputs such as a caller sends, to rehearse a call with; none if it is not known what they hold."""
         ...
 
     def run(self, batch: Sequence[Item], threads: int | None = None) -> list[Outcome]:

@@ -88,23 +88,35 @@ class TensorPipeline:
         """Return the precision and device of the network."""
         return {"network": f"{self._predictor.precision} on {self._predictor.device}"}
 
-    def warm_up(self, threads: int) -> None:
+    def warm_up(self, thread_counts: Sequence[int]) -> None:
         """Run the network with its warm-up samples or, if there are none, for every size of batch that may come.
 
         The latter takes a network whose other dimensions are fixed; for others the samples must say what is usual.
         """
-        if self._spec.engine == "echo":
-            return
-        samples = list(self._spec.warm_up) or list(self._samples())
+        samples = self._samples()
         if not samples:
             _log.info("model is not warmed up: its shapes are open and it has no warm_up", model=self._spec.name)
+        for sample in samples:
+            for threads in thread_counts:
+                self._predictor.run(self._padded(sample), threads)
+
+    def sample(self) -> tuple[Tensor, ...]:
+        """Return the first of the samples."""
+        first = next(iter(self._samples()), {})
+        return tuple(Tensor.from_numpy(name, array) for name, array in first.items())
+
+    def _samples(self) -> list[dict[str, npt.NDArray[Any]]]:
+        """Return the settings' samples, or what the signature fixes; none for an engine without a network."""
+        if self._spec.engine == "echo":
+            return []
         dtypes = {spec.name: spec.dtype for spec in self.signature.inputs}
         random = np.random.default_rng(0)
-        for sample in samples:
-            inputs = {name: _filled(filling, dtypes.get(name), random) for name, filling in sample.items()}
-            self._predictor.run(self._padded(inputs), threads)
+        return [
+            {name: _filled(filling, dtypes.get(name), random) for name, filling in sample.items()}
+            for sample in self._spec.warm_up or self._usual_samples()
+        ]
 
-    def _samples(self) -> Iterator[dict[str, Filling]]:
+    def _usual_samples(self) -> Iterator[dict[str, Filling]]:
         shapes = {spec.name: spec.shape for spec in self.signature.inputs}
         if not self._spec.has_rows(self.signature):
             if all(-1 not in shape for shape in shapes.values()):

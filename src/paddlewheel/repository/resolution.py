@@ -105,7 +105,7 @@ def _spec(name: str, version: str, engine: str, model: ModelSettings, settings: 
         pipeline=model.pipeline,
         engine=engine,
         device=pool.device,
-        precision=model.precision,
+        precision=_precision(model, pool.device),
         threads=thread_counts(pool, available_cores()),
         max_pixels=settings.limits.max_pixels,
         max_batch_size=_batch_size(model, pool.device),
@@ -122,6 +122,14 @@ def _spec(name: str, version: str, engine: str, model: ModelSettings, settings: 
         engine_logs=settings.telemetry.engine_logs,
         **source,
     )
+
+
+def _precision(model: ModelSettings, device: str) -> str:
+    """Return what to compute in: where the settings are silent, a network of one's own answers alike on every CPU.
+
+    The catalog's packs are known to read the same in bf16; of a network that somebody brings, nobody knows.
+    """
+    return "fp32" if model.precision == "auto" and model.pipeline == "tensor" and device == "cpu" else model.precision
 
 
 def _batch_size(model: ModelSettings, device: str) -> int:

@@ -22,6 +22,7 @@ import structlog
 from paddlewheel import pipelines
 from paddlewheel.errors import InternalError, PaddlewheelError
 from paddlewheel.pipelines.pipeline import Item, Outcome, Pipeline
+from paddlewheel.pipelines.spec import ModelSpec
 from paddlewheel.telemetry.logs import configure_logs
 from paddlewheel.workers import frames
 from paddlewheel.workers.arena import Arena
@@ -30,6 +31,7 @@ _PR_SET_PDEATHSIG = 1
 _MEASURE_AFTER_S = 0.1
 _M_MMAP_THRESHOLD = -3
 _LEAST_MAPPED_BYTES = 1 << 20
+_REHEARSAL = "rehearsal"
 _log = structlog.stdlib.get_logger("paddlewheel.worker")
 
 
@@ -84,15 +86,25 @@ class _Worker:
         spec = command.spec
         try:
             pipeline = pipelines.build(spec)
-            for threads in spec.threads:
-                pipeline.warm_up(threads)
+            pipeline.warm_up(spec.threads)
+            self._pipelines[spec.key] = pipeline
+            self._rehearse(spec, pipeline)
         except PaddlewheelError as error:
             return frames.Failed(error.record())
         except Exception:  # a fault of ours, or of an engine: the worker lives on
             _log.exception("model cannot be loaded", model=spec.name)
             return frames.Failed(InternalError(f"Model '{spec.name}' cannot be loaded; see the log.").record())
-        self._pipelines[spec.key] = pipeline
         return frames.Loaded(pipeline.describe(), pipeline.signature)
+
+    def _rehearse(self, spec: ModelSpec, pipeline: Pipeline) -> None:
+        """Answer a call to nobody, the way it would come and go: what is done once is then done before the first."""
+        sample = pipeline.sample()
+        for threads in spec.threads if sample else ():
+            self._requests.reset()
+            item = frames.ItemFrame(_REHEARSAL, frames.stow(sample, self._requests), {}, None)
+            frame = frames.encode(frames.Run(spec.key, threads, (item,)))
+            report = self.obey(frames.decode_command(frame[frames.LENGTH.size :]))
+            frames.decode_report(frames.encode(report)[frames.LENGTH.size :])
 
     def _run(self, command: frames.Run) -> frames.Done:
         items = [

@@ -1,12 +1,15 @@
 import io
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from paddlewheel.engines.predictor import Arrays, Predictor
 from paddlewheel.errors import (
     CancelledByCallerError,
     DeadlineExceededError,
@@ -42,6 +45,23 @@ def png(sheet: Image.Image) -> bytes:
     file = io.BytesIO()
     sheet.save(file, "PNG")
     return file.getvalue()
+
+
+@contextmanager
+def noted_shapes(pipeline: OcrPipeline) -> Iterator[list[tuple[tuple[int, ...], int | None]]]:
+    """Note the shape of each input of the networks, and the threads, for as long as the block runs."""
+    noted: list[tuple[tuple[int, ...], int | None]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for network in (pipeline._detection, pipeline._orientation, pipeline._recognition):
+            predictor = network.predictor
+
+            def run(inputs: Arrays, threads: int | None = None, predictor: Predictor = predictor) -> Arrays:
+                noted.append((next(iter(inputs.values())).shape, threads))
+                return predictor.run(inputs, threads)
+
+            noting = SimpleNamespace(run=run, inputs=predictor.inputs, outputs=predictor.outputs)
+            patch.setattr(network, "predictor", noting)
+        yield noted
 
 
 def lines(answer: Answer) -> list[str]:
@@ -294,4 +314,21 @@ def test_the_pipeline_says_what_it_runs_on(tiny: OcrPipeline) -> None:
     """Each network's precision and device, as loaded."""
     assert set(tiny.describe()) == {"detection", "orientation", "recognition"}
     assert all(" on cpu" in network for network in tiny.describe().values())
-    tiny.warm_up(1)
+
+
+def test_a_usual_picture_meets_no_new_shape_after_the_warm_up(tiny: OcrPipeline, read: Read) -> None:
+    """The networks that take most of the time have been run with every shape that it needs."""
+    with noted_shapes(tiny) as shapes:
+        tiny.warm_up((2, 1))
+        warm = set(shapes)
+        for name in ("card.jpg", "menu.jpg", "page.png"):
+            read(tiny, name)
+    assert {threads for _, threads in warm} == {1}, "as for a call that is alone"
+    assert {shape for shape, _ in shapes} == {shape for shape, _ in warm}
+
+
+def test_the_sample_is_read(tiny: OcrPipeline) -> None:
+    """What a worker rehearses with goes all the way: it has lines with text."""
+    (outcome,) = tiny.run([Item("rehearsal", tiny.sample())], 1)
+    assert isinstance(outcome, Answer)
+    assert "paddlewheel" in outcome.output("text").strings()[0]

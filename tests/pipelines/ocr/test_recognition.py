@@ -42,12 +42,13 @@ def test_repeats_are_one_character_and_blanks_part_them(tiny: OcrPipeline) -> No
 
 @given(st.lists(st.integers(1, 9000), max_size=60), st.sampled_from([1280, 10_240]))
 def test_batches_hold_each_line_once_by_bucket(widths: list[int], limit: int) -> None:
-    """Lines of a batch share a bucket, and a batch of several is no wider than the limit in all."""
+    """Lines of a batch share a bucket; a batch of several is no wider than the limit in all, and 4 or 16 or so long."""
     found = list(batches(widths, limit))
     assert sorted(index for batch in found for index in batch) == list(range(len(widths)))
     for batch in found:
         (bucket,) = {line_width(widths[index]) for index in batch}
         assert len(batch) == 1 or len(batch) * bucket <= limit
+        assert len(batch) in {1, 4, 16, 64}
 
 
 def test_pixels_become_values_from_minus_one_to_one_and_the_rest_is_nought() -> None:

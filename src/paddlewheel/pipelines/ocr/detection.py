@@ -36,6 +36,11 @@ _LEAST_BOX: Final = 5.0
 _LEAST_PICTURE: Final = 4
 _SHORT_SIDE: Final = 64
 _MARGIN: Final = 16
+_USUAL_PICTURES: Final = (
+    (1000, 1000),
+    *((1024, 768), (1024, 683), (1280, 720)),
+    *((768, 1024), (683, 1024), (720, 1280), (1240, 1754)),
+)
 MOST_BOXES: Final = 5000
 
 
@@ -64,6 +69,16 @@ class TextDetector:
         self._output = predictor.outputs[0].name
         self._gain = [1 / (255 * std) for std in settings.std]
         self._offset = [-mean / std for mean, std in zip(settings.mean, settings.std, strict=True)]
+
+    def warm_up(self, threads: int) -> None:
+        """Run the network for usual pictures, as large as they are searched first.
+
+        At the sizes of greater pictures, what a new shape costs is little against the run.
+        """
+        for width, height in _USUAL_PICTURES:
+            scale = next(scales(width, height))
+            sides = detection_side(height * scale), detection_side(width * scale)
+            self.predictor.run({self._input: np.zeros((1, 3, *sides), np.float32)}, threads)
 
     def find(self, picture: Picture, side_limit: int | None = None, threads: int | None = None) -> Detection:
         """Return the lines of a BGR `picture`, searched once at `side_limit` if given, else as large as needed."""

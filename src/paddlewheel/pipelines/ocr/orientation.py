@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from paddlewheel.engines.predictor import Predictor
+from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT
 from paddlewheel.pipelines.ocr.crop import Floats, Picture, cut, extent, is_long, stands, turned
 from paddlewheel.pipelines.ocr.recognition import stacked
 
@@ -27,6 +30,11 @@ class OrientationClassifier:
         self.predictor = predictor
         self._input = predictor.inputs[0].name
         self._output = predictor.outputs[0].name
+
+    def warm_up(self, threads: int) -> None:
+        """Run the network for every number of lines that is asked about."""
+        for count in range(1, _VOTERS + 1):
+            self.upside_down([np.zeros((LINE_HEIGHT, _WIDTH, 3), np.uint8)] * count, threads)
 
     def upside_down(self, lines: Sequence[Picture], threads: int | None = None) -> Floats:
         """Return for each crop the probability [n] that it is upside down, judged by its first characters."""

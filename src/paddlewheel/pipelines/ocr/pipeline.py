@@ -15,13 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import cv2
 import numpy as np
 
 from paddlewheel.errors import InternalError, InvalidArgumentError
-from paddlewheel.inference import Signature
+from paddlewheel.inference import Signature, Tensor
 from paddlewheel.pipelines import image
 from paddlewheel.pipelines.ocr.answer import SIGNATURE, answer
-from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT
 from paddlewheel.pipelines.ocr.crop import cut, turned
 from paddlewheel.pipelines.ocr.detection import TextDetector
 from paddlewheel.pipelines.ocr.orientation import OrientationClassifier, as_they_lie, vote
@@ -31,8 +31,9 @@ from paddlewheel.pipelines.ocr.recognition import TextRecogniser, batches
 from paddlewheel.pipelines.ocr.second_look import Trial, trials
 from paddlewheel.pipelines.pipeline import Item, Outcome
 
-_USUAL_PICTURE: Final = (768, 1024, 3)
-_USUAL_LINES: Final = (320, 640)
+_SAMPLE_SIZE: Final = (416, 640, 3)
+_SAMPLE_LINES: Final = 3
+_SAMPLE_MARGIN: Final = 60
 _PAPER: Final = 255
 
 
@@ -69,13 +70,23 @@ class OcrPipeline:
         }
         return {role: f"{predictor.precision} on {predictor.device}" for role, predictor in networks.items()}
 
-    def warm_up(self, threads: int) -> None:
-        """Run each network for a usual shape; shapes that come later cost a few milliseconds more, once."""
-        self._detection.find(np.full(_USUAL_PICTURE, _PAPER, np.uint8), threads=threads)
-        for width in _USUAL_LINES:
-            line = np.full((LINE_HEIGHT, width, 3), _PAPER, np.uint8)
-            self._recognition.read([line], threads)
-            self._orientation.upside_down([line], threads)
+    def warm_up(self, thread_counts: Sequence[int]) -> None:
+        """Run each network for its usual shapes, as for a call that is alone: that takes a second.
+
+        Calls that are not alone wait for each other anyhow; there a shape may cost its 20 ms when it first comes.
+        """
+        threads = thread_counts[-1]
+        self._detection.warm_up(threads)
+        self._orientation.warm_up(threads)
+        self._recognition.warm_up(threads)
+
+    def sample(self) -> tuple[Tensor, ...]:
+        """Return a picture with a few lines of print."""
+        picture = np.full(_SAMPLE_SIZE, _PAPER, np.uint8)
+        for row in range(_SAMPLE_LINES):
+            place = (_SAMPLE_MARGIN, _SAMPLE_MARGIN * (row + 2))
+            cv2.putText(picture, "paddlewheel " * (row + 1), place, cv2.FONT_HERSHEY_SIMPLEX, 1.0, (0, 0, 0), 2)
+        return (Tensor.from_elements("image", [cv2.imencode(".jpg", picture)[1].tobytes()]),)
 
     def run(self, batch: Sequence[Item], threads: int | None = None) -> list[Outcome]:
         """Return an answer or an error for each picture, in order."""

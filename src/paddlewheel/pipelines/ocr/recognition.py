@@ -18,9 +18,12 @@ from paddlewheel.errors import ModelLoadError
 from paddlewheel.pipelines.ocr.buckets import LINE_HEIGHT, LINE_WIDTHS, line_width
 from paddlewheel.pipelines.ocr.crop import Floats, Picture
 
-# On a CPU a line costs the same alone and among eight, and a wide batch costs memory; a GPU is idle with few lines.
+# On a CPU a line costs the same alone and among many (on two cores, narrow ones a sixth less among four), and a wide
+# batch costs memory; a GPU is idle with few lines.
 _BATCH_WIDTH_CPU: Final = 1280
 _BATCH_WIDTH_GPU: Final = 16 * 640
+_STEP: Final = 4
+_USUAL_WIDTH: Final = 1408
 _BLANK: Final = 0
 
 
@@ -44,6 +47,12 @@ class TextRecogniser:
         self._output = predictor.outputs[0].name
         self.batch_width = _BATCH_WIDTH_CPU if predictor.device.startswith("cpu") else _BATCH_WIDTH_GPU
         self._characters = _characters(dictionary, self._classes())
+
+    def warm_up(self, threads: int) -> None:
+        """Run the network for every batch of usual lines: a shape costs two or three runs more when it is new."""
+        for width in LINE_WIDTHS:
+            for size in batch_sizes(width, self.batch_width) if width <= _USUAL_WIDTH else ():
+                self._run(np.zeros((size, 3, LINE_HEIGHT, width), np.float32), threads)
 
     def read(self, lines: Sequence[Picture], threads: int | None = None) -> list[Reading]:
         """Return the readings of crops of one bucket (see :func:`batches`), in order."""
@@ -78,15 +87,28 @@ class TextRecogniser:
         ]
 
 
+def batch_sizes(width: int, batch_width: int) -> list[int]:
+    """Return how many lines of a bucket share a batch, the most first: powers of four, so that shapes are few.
+
+    Several fit into `batch_width` pixels together.
+    """
+    sizes = [1]
+    while sizes[-1] * _STEP * width <= batch_width:
+        sizes.append(sizes[-1] * _STEP)
+    return sizes[::-1]
+
+
 def batches(widths: Sequence[int], batch_width: int) -> Iterator[list[int]]:
-    """Yield the indices of lines of `widths` by bucket, as many at once as fit into `batch_width` pixels, in order."""
+    """Yield the indices of lines of `widths` by bucket, in order, in the largest of :func:`batch_sizes`."""
     buckets: defaultdict[int, list[int]] = defaultdict(list)
     for index, width in enumerate(widths):
         buckets[line_width(width)].append(index)
     for width, members in sorted(buckets.items()):
-        size = max(1, batch_width // width)
-        for start in range(0, len(members), size):
-            yield members[start : start + size]
+        start = 0
+        for size in batch_sizes(width, batch_width):
+            while len(members) - start >= size:
+                yield members[start : start + size]
+                start += size
 
 
 def stacked(lines: Sequence[Picture], width: int) -> Floats:
